@@ -1,0 +1,46 @@
+"""Errors that a user can act on: each names the argument, says why it is wrong and what would be right."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class PurectrlError(Exception):
+    """Base of every error that `purectrl` raises on purpose; the command line turns it into exit status 2."""
+
+
+class InputError(PurectrlError, ValueError):
+    """An argument is wrong."""
+
+
+class BudgetError(PurectrlError):
+    """The ledger was asked to spend more than the budget holds."""
+
+
+class MeasurementError(PurectrlError, ValueError):
+    """The system returned something that is not a measurement."""
+
+
+class StoreError(PurectrlError):
+    """A run directory cannot be used as asked."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises `InputError(message)` unless `condition` holds."""
+    if not condition:
+        raise InputError(message)
+
+
+def choose(kind: str, name: str, choices: Iterable[str]) -> str:
+    """Returns `name` if it is one of `choices`; otherwise raises with the nearest one.
+
+    >>> choose("sampler", "unifrom", ["uniform", "final"])
+    Traceback (most recent call last):
+    ...
+    purectrl.core.errors.InputError: unknown sampler 'unifrom': did you mean 'uniform'? (one of: final, uniform)
+    """
+    choices = sorted(choices)
+    if name in choices:
+        return name
+    near = difflib.get_close_matches(name, choices, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise InputError(f"unknown {kind} {name!r}: {hint}(one of: {', '.join(choices)})")

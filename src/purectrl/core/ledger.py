@@ -1,0 +1,86 @@
+"""What a run has spent: measurements, rollouts, policy updates, seconds. Evaluation is kept apart.
+
+The measurement budget N is a limit, not a hint: `charge` raises before the system is touched.
+"""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from purectrl.core.errors import BudgetError, require
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The paper's N.
+
+    >>> Budget(measurements=10).episodes_left(Ledger(), m=4)
+    2
+    """
+
+    measurements: int
+    """Total number of measurements that a run may take."""
+
+    def __post_init__(self) -> None:
+        require(self.measurements > 0, f"measurements: the budget N must be at least 1, not {self.measurements}")
+
+    def episodes_left(self, ledger: "Ledger", m: int) -> int:
+        """How many whole episodes of `m` measurements are left: ⌊(N − spent)/m⌋, as in Algorithms 4 and 5."""
+        return (self.measurements - ledger.measurements) // m
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Wall-clock seconds by phase. Compilation is part of the phase that caused it and is shown once more, apart."""
+
+    total: float = 0.0
+    rollout: float = 0.0
+    fit: float = 0.0
+    plan: float = 0.0
+    compile: float = 0.0
+
+    def plus(self, **more: float) -> "Seconds":
+        """The same account with `more` seconds on the named phases."""
+        return replace(self, **{phase: getattr(self, phase) + value for phase, value in more.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Everything spent so far.
+
+    >>> Ledger().charge(Budget(8), rollouts=2, m=4).measurements
+    8
+    >>> Ledger().charge(Budget(8), rollouts=3, m=4)
+    Traceback (most recent call last):
+    ...
+    purectrl.core.errors.BudgetError: 12 more measurements asked for, 8 of 8 left
+    """
+
+    rollouts: int = 0
+    measurements: int = 0
+    updates: int = 0
+    evaluation_rollouts: int = 0
+    seconds: Seconds = field(default_factory=Seconds)
+
+    def charge(self, budget: Budget, rollouts: int, m: int) -> "Ledger":
+        """Pays for `rollouts` episodes with `m` measurements each."""
+        cost = rollouts * m
+        left = budget.measurements - self.measurements
+        if cost > left:
+            raise BudgetError(f"{cost} more measurements asked for, {left} of {budget.measurements} left")
+        return replace(self, rollouts=self.rollouts + rollouts, measurements=self.measurements + cost)
+
+    def updated(self) -> "Ledger":
+        """Counts one policy update."""
+        return replace(self, updates=self.updates + 1)
+
+    def evaluated(self, rollouts: int) -> "Ledger":
+        """Counts evaluation episodes, which cost the budget nothing and teach the learner nothing."""
+        return replace(self, evaluation_rollouts=self.evaluation_rollouts + rollouts)
+
+    def spent(self, **seconds: float) -> "Ledger":
+        """Adds wall-clock seconds to the named phases."""
+        return replace(self, seconds=self.seconds.plus(**seconds))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The ledger as it stands in `summary.json`."""
+        return asdict(self)

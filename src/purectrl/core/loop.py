@@ -1,0 +1,77 @@
+"""Every algorithm of the paper is one loop and four choices. This is the loop.
+
+It does not know which algorithm it runs: the oracle is the system, the sampler says when to measure, the schedule when to
+update, the learner how to learn. A run is a value: `step` maps a `State` to the next one, and nothing hides elsewhere.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from purectrl.core.errors import require
+from purectrl.core.keys import Key
+from purectrl.core.learner import Learner, Record, State
+from purectrl.core.ledger import Ledger
+from purectrl.core.measurement import Dataset
+from purectrl.core.oracle import Oracle
+from purectrl.core.outputs import Output, OutputRule, uniform
+from purectrl.core.samplers import Context, Sampler
+from purectrl.core.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop of Algorithms 1 to 5: `init`, then `step` until the budget is spent, as `run` does."""
+
+    oracle: Oracle
+    sampler: Sampler
+    schedule: Schedule
+    learner: Learner
+    output: OutputRule = uniform
+
+    def __post_init__(self) -> None:
+        N, m = self.oracle.budget.measurements, self.sampler.m
+        require(m <= N, f"m: one episode takes m = {m} measurements, more than the whole budget N = {N}")
+
+    def init(self, key: Key) -> State:
+        """The state before the first episode (Algorithm 1, line 1, and line 3 for n = 1)."""
+        learner = self.learner.init(key.child("init"))
+        return State(key, 0, Ledger(), Dataset(), learner, Output(self.learner.plan(learner)))
+
+    def finished(self, state: State) -> bool:
+        """Whether the budget has no room for another episode."""
+        return self.oracle.budget.episodes_left(state.ledger, self.sampler.m) == 0
+
+    def step(self, state: State) -> tuple[State, Record]:
+        """One block of episodes under one plan, then, if it is due, one update."""
+        start = time.perf_counter()
+        key, plan, ledger = state.key.child(state.steps), self.learner.plan(state.learner), state.ledger
+        left = self.oracle.budget.episodes_left(ledger, self.sampler.m)
+        episodes = min(self.schedule.block(ledger, self.sampler.m), left)
+
+        # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
+        times = self.sampler(key.child("times"), episodes, Context(self.oracle.horizon, ledger, state.learner))
+        block, ledger = self.oracle(key.child("rollout"), plan, times, ledger)
+        data = state.data.append(block)
+
+        # Algorithm 1, line 5; Algorithm 2, lines 6 and 7: whether F_{n+1} and R_{n+1} are due
+        fit = time.perf_counter()
+        learner, info = self.learner.observe(state.learner, block), {}
+        excess = self.learner.excess(learner, data) if self.schedule.watches_fit else None
+        which = self.schedule.due(ledger, excess)
+        ledger = ledger.spent(fit=time.perf_counter() - fit)
+        if which:  # update them; Algorithm 1, line 3 of episode n+1: plan optimistically in them
+            learner, info, seconds = self.learner.update(learner, data, which, key.child("update"))
+            ledger = ledger.updated().spent(**seconds)
+
+        after = self.learner.plan(learner) if which else plan
+        output = self.output(key.child("output"), state.output, plan, after, block, ledger)
+        ledger = ledger.spent(total=time.perf_counter() - start)
+        record = Record(state.steps + 1, plan, block, which, excess, info)
+        return State(state.key, state.steps + 1, ledger, data, learner, output), record
+
+    def run(self, state: State) -> Iterator[tuple[State, Record]]:
+        """Steps from `state` until the budget is spent."""
+        while not self.finished(state):
+            state, record = self.step(state)
+            yield state, record

@@ -1,0 +1,116 @@
+"""Settings of a run, typed: each field is a flag of the command line and a line of `config.json`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from purectrl.core import outputs, samplers, schedules
+from purectrl.core.outputs import OutputRule
+from purectrl.core.samplers import Sampler
+from purectrl.core.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """The choices that every algorithm makes: how much, when to measure, when to update, what to hand over."""
+
+    measurements: int = 4096
+    """N, the measurement budget: a run never takes one more."""
+    m: int = 1
+    """Measurements an episode. The `windows` sampler computes it from its own settings, `final` has one."""
+    sampler: Literal["uniform", "equidistant", "geometric", "windows", "final", "exponential-gaps"] = "uniform"
+    """When to measure."""
+    lam: float = 6.0
+    """λ of the geometric sampler: P(iT/m) ∝ λ^i."""
+    windows: int = 5
+    """Number of windows an episode (windows sampler)."""
+    window_length: float = 0.2
+    """Length of a window (windows sampler)."""
+    window_step: float = 0.05
+    """Time grid Δt inside a window (windows sampler)."""
+    mean_gap: float = 0.1
+    """Mean time between two measurements (exponential-gaps sampler)."""
+    schedule: Literal["every", "batches", "geometric", "on-misfit"] = "every"
+    """When to update."""
+    every: int = 1
+    """Episodes between two updates (every schedule)."""
+    batches: tuple[int, ...] = (1, 2, 4, 8)
+    """Episodes of each batch (batches schedule)."""
+    update: Literal["before", "after"] = "after"
+    """Whether a batch is learned from at its start or at its end (batches schedule)."""
+    initial: int = 0
+    """η_init, exploring episodes before the first batch (batches and geometric schedules)."""
+    first: float = 64.0
+    """B₁, measurements before the first update (geometric schedule)."""
+    growth: float = 2.0
+    """η_base, how many times more measurements each further update waits for (geometric schedule)."""
+    factor: float = 5.0
+    """Update when the excess loss reaches this many confidence radii (on-misfit schedule)."""
+    output: Literal["uniform", "last", "best-measured"] = "uniform"
+    """Which plan the run hands over: that of a uniformly drawn episode (the paper), the last, the best measured."""
+
+
+@dataclass(frozen=True)
+class TheoryConfig(LoopConfig):
+    """Algorithms 1 to 3 on a simulated diffusion."""
+
+    horizon: float = 2.0
+    """T, the length of an episode."""
+    diffusion: float = 0.2
+    """g*, constant and known."""
+    delta_t: float = 0.1
+    """Δ, the time that one measurement of the drift takes."""
+    reward_std: float = 1.0
+    """Standard deviation of a measured reward; the paper has 1."""
+    drift: Literal["drawn", "quotient"] = "drawn"
+    """How the drift is measured: drawn as in the model, or the difference quotient over Δ of one path."""
+    delta: float = 0.1
+    """δ, the probability with which the confidence sets may fail."""
+    radius_scale: float = 1.0
+    """Multiplier on the radii of Theorem 1; 1 is the theorem, less is bolder."""
+    steps: int = 40
+    """Euler-Maruyama steps over an episode."""
+    paths: int = 256
+    """Simulated paths behind each value R(π, q, f, b)."""
+
+
+@dataclass(frozen=True)
+class LqrConfig(TheoryConfig):
+    """Linear drift, bounded reward."""
+
+    dimension: int = 2
+    """d, one to four."""
+
+
+def make_sampler(config: LoopConfig) -> Sampler:
+    """The sampler that `config` names."""
+    makers: Mapping[str, Callable[[], Sampler]] = {
+        "uniform": lambda: samplers.uniform(config.m),
+        "equidistant": lambda: samplers.equidistant(config.m),
+        "geometric": lambda: samplers.geometric(config.m, config.lam),
+        "windows": lambda: samplers.windows(config.windows, config.window_length, config.window_step),
+        "final": samplers.final,
+        "exponential-gaps": lambda: samplers.exponential_gaps(config.m, config.mean_gap),
+    }
+    return makers[config.sampler]()
+
+
+def make_schedule(config: LoopConfig) -> Schedule:
+    """The schedule that `config` names."""
+    makers: Mapping[str, Callable[[], Schedule]] = {
+        "every": lambda: schedules.every(config.every),
+        "batches": lambda: schedules.batches(config.batches, config.update, config.initial),
+        "geometric": lambda: schedules.geometric(config.first, config.growth, config.initial),
+        "on-misfit": lambda: schedules.on_misfit(config.factor),
+    }
+    return makers[config.schedule]()
+
+
+def make_output(config: LoopConfig) -> OutputRule:
+    """The output rule that `config` names."""
+    rules: Mapping[str, Any] = {
+        "uniform": outputs.uniform,
+        "last": outputs.last,
+        "best-measured": outputs.best_measured,
+    }
+    return rules[config.output]

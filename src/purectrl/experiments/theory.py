@@ -1,0 +1,167 @@
+"""The theory's experiments: a simulated truth, classes that contain it, and a gap that is a number.
+
+The learner sees measurements only. The probe knows the truth, and writes down the gap R(π*, q*) − R(π_n, q_n) of the plan
+that was executed and whether both confidence sets contain the truth.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purectrl.core.errors import require
+from purectrl.core.keys import Key
+from purectrl.core.ledger import Budget
+from purectrl.core.learner import Record, State
+from purectrl.core.loop import Loop
+from purectrl.core.oracle import Oracle
+from purectrl.core.problem import Array, Measuring, Plan, System
+from purectrl.experiments.config import LqrConfig, TheoryConfig, make_output, make_sampler, make_schedule
+from purectrl.experiments.registry import Task
+from purectrl.systems import lqr as lqr_system
+from purectrl.systems import washboard
+from purectrl.systems.simulation import simulated
+from purectrl.theory.classes import FiniteClass
+from purectrl.theory.confidence import radius
+from purectrl.theory.learner import FiniteLearner
+from purectrl.theory.planning import Optimist, value_table
+
+TRUTH_PATHS = 8192
+"""Paths behind the values by which plans are judged: many, so that the gap is a number and not an estimate."""
+
+
+def toward(parameters: tuple[Array, Array], x: Array) -> Array:
+    """The policy u = clip(gain · (goal − x), −1, 1)."""
+    gain, goal = parameters
+    return jnp.clip(gain * (goal - x), -1.0, 1.0)
+
+
+def around(mean: Array, key: Array) -> Array:
+    """The initial distribution N(mean, 0.1² I)."""
+    return mean + 0.1 * jax.random.normal(key, mean.shape)
+
+
+def product(*axes: Any) -> np.ndarray:
+    """All combinations of the given numbers [count, axes]."""
+    return np.array(list(itertools.product(*axes)), np.float32)
+
+
+def finite(config: TheoryConfig) -> Task:
+    """The particle on a washboard: 20 drifts, 7 rewards, 14 policies, 3 initial distributions."""
+    system = washboard.washboard(diffusion=config.diffusion, horizon=config.horizon)
+    goals = np.linspace(-1.5, 1.5, 7, dtype=np.float32)
+    gains = product((1.0, 4.0), goals)
+    drifts = product((-0.5, -0.25, 0.0, 0.25, 0.5), (-0.5, -0.25, 0.25, 0.5))
+    return enumerated(
+        config,
+        system,
+        FiniteClass.family(toward, (gains[:, :1], gains[:, 1:])),
+        FiniteClass.family(around, np.array([[-0.5], [0.0], [0.5]], np.float32)),
+        FiniteClass.family(washboard.drift, drifts),
+        FiniteClass.family(washboard.reward, np.linspace(-0.75, 0.75, 7, dtype=np.float32)),
+        truth=(int(np.argmax((drifts == (0.5, 0.5)).all(axis=1))), 6),
+    )
+
+
+def lqr(config: LqrConfig) -> Task:
+    """Linear drift: 16 pairs (A, B), 2^d + 1 goals, a clipped linear policy toward each with two gains."""
+    system = lqr_system.lqr(config.dimension, config.diffusion, config.horizon)
+    d = config.dimension
+    A, B = (np.asarray(matrix) for matrix in lqr_system.truth(d))
+    scales = product((1.0, -1.0), (1.0, 0.5), (1.0, -1.0), (1.0, 0.5))
+    drifts = scales[:, 0, None, None] * scales[:, 1, None, None] * A, scales[:, 2, None, None] * scales[:, 3, None, None] * B
+    goals = np.concatenate([product(*[(0.5, -0.5)] * d), np.zeros((1, d), np.float32)])
+    return enumerated(
+        config,
+        system,
+        FiniteClass.family(toward, (np.repeat([[1.0], [4.0]], len(goals), axis=0), np.tile(goals, (2, 1)))),
+        FiniteClass.family(around, np.zeros((1, d), np.float32)),
+        FiniteClass.family(lqr_system.drift, drifts),
+        FiniteClass.family(lqr_system.reward, goals),
+        truth=(0, 0),
+    )
+
+
+def enumerated(
+    config: TheoryConfig,
+    system: System,
+    policies: FiniteClass,
+    initials: FiniteClass,
+    drifts: FiniteClass,
+    rewards: FiniteClass,
+    truth: tuple[int, int],
+) -> Task:
+    """Algorithms 1 to 3 with finite classes; `truth` holds the indices of f* and b* in them."""
+    require(config.paths >= 2, f"paths: at least 2 are needed to know the error, not {config.paths}")
+    require(config.radius_scale > 0, f"radius_scale: must be positive, not {config.radius_scale}")
+    require(config.diffusion >= 0, f"diffusion: g* cannot be negative, got {config.diffusion}")
+    measuring = Measuring(config.delta_t, config.reward_std, config.drift)
+    budget = Budget(config.measurements)
+    state, control = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (system.state_dim, system.control_dim))
+    drifts.check("drifts", (system.state_dim,), state, control)
+    rewards.check("rewards", (), state, control)
+    policies.check("policies", (system.control_dim,), state)
+
+    # Assumption 1, with G the scale of y's noise (docs/deviations.md)
+    noise = math.sqrt(system.state_dim / config.delta_t) * config.diffusion
+    beta = [
+        config.radius_scale * radius(math.log(size), config.measurements, config.delta, scale)
+        for size, scale in ((drifts.size, noise), (rewards.size, config.reward_std))
+    ]
+    sampler, schedule, output = make_sampler(config), make_schedule(config), make_output(config)
+    rollout = simulated(system, policies.apply, initials.apply, measuring, config.steps)
+    oracle = Oracle(rollout, system.horizon, budget)
+
+    f_star, b_star = truth
+    # the planner's table does not depend on the seed of a run: it is part of the experiment
+    classes = system, policies, initials, drifts, rewards, config.steps
+    values = value_table(Key.from_seed(0).child("plan"), *classes, config.paths)
+    exact = value_table(
+        Key.from_seed(0).child("truth"),
+        system,
+        policies,
+        initials,
+        FiniteClass.of([system.drift]),
+        FiniteClass.of([system.reward]),
+        config.steps,
+        TRUTH_PATHS,
+    )
+    gaps = (exact.mean.max() - exact.mean)[:, :, 0, 0]
+    learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *beta)
+
+    def probe(state: State, record: Record) -> dict[str, Any]:
+        covered = bool(state.learner.drift_set[f_star] and state.learner.reward_set[b_star])
+        return {"gap": float(gaps[record.plan]), "covered": covered}
+
+    def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
+        episodes = np.array([record["episodes"] for record in records])
+        regret = np.cumsum(episodes * np.array([record["gap"] for record in records]))
+        rollouts = np.cumsum(episodes)
+        marks = np.unique(np.searchsorted(rollouts, np.geomspace(1, rollouts[-1], 33)))
+        return {
+            "gap": float(regret[-1] / rollouts[-1]),
+            "gap_output": float(gaps[state.output.plan]),
+            "gap_last": records[-1]["gap"],
+            "gap_curve": [[int(rollouts[i]), float(regret[i] / rollouts[i])] for i in marks],
+            "covered": all(record["covered"] for record in records),
+            "optimum": float(exact.mean.max()),
+            "monte_carlo_error": exact.error,
+        }
+
+    def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
+        times = np.tile(np.linspace(0.0, system.horizon, config.steps + 1)[:-1], (episodes, 1))
+        seen = simulated(system, policies.apply, initials.apply, Measuring(reward_std=0.0), config.steps)(
+            Key.from_seed(seed).child("evaluate"), plan, times
+        )
+        assert seen.r is not None
+        rewards = seen.r.mean(axis=1) * system.horizon
+        return {
+            "reward": float(rewards.mean()),
+            "reward_error": float(rewards.std() / math.sqrt(episodes)),
+            "gap": float(gaps[plan]),
+        }
+
+    return Task(Loop(oracle, sampler, schedule, learner, output), probe, metrics, evaluate)

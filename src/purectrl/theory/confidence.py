@@ -1,0 +1,42 @@
+"""Confidence radii of Theorem 1 (appendix, theorem "conf") and the sets they define.
+
+    symbol          here
+    --------------  ------------------------------------------------------------------
+    |F_ε|, |R_ε|    covering number at ε = 1/N², given by its logarithm
+    G               noise scale of y: sqrt(d) · sup g*/sqrt(Δ)  (see docs/deviations.md)
+    δ               failure probability
+"""
+
+import math
+
+import numpy as np
+
+from purectrl.core.errors import require
+
+
+def radius(log_cover: float, total: int, delta: float, noise: float = 1.0) -> float:
+    """β = 8G² log(|F_ε|/δ) + 2εN(8 + sqrt(8G² log(4N²|F_ε|/δ))), ε = 1/N².
+
+    Main arguments:
+        log_cover: log of the covering number.
+        total: N.
+        delta: δ.
+        noise: G for the drift; 1 for the reward, whose noise has unit variance.
+
+    >>> round(radius(math.log(16), total=4096, delta=0.1), 3)
+    40.614
+    """
+    require(0 < delta < 1, f"delta: the failure probability δ must lie between 0 and 1, not {delta}")
+    log_ratio = log_cover - math.log(delta)
+    epsilon = total**-2.0
+    cover = 2 * epsilon * total * (8 + math.sqrt(8 * noise**2 * (math.log(4 * total**2) + log_ratio)))
+    return 8 * noise**2 * log_ratio + cover
+
+
+def members(losses: np.ndarray, beta: float) -> np.ndarray:
+    """The confidence set {f : L(f) ≤ min L + β} as a mask [size] (the paper's equations for F_n and R_n).
+
+    >>> members(np.array([3.0, 1.0, 9.0]), beta=4.0)
+    array([ True,  True, False])
+    """
+    return losses <= losses.min() + beta
