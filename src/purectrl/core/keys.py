@@ -1,10 +1,11 @@
 """Random keys: values that say which random numbers come next, with no generator that remembers.
 
-A key is 128 bits. `child` derives another one by hashing, so the numbers of step 7 depend on the seed and on "step 7"
-alone, never on how many numbers were drawn before. That is what lets a stopped run go on bit for bit.
+A key is 128 bits. New ones are derived by hashing, so the numbers of step 7 depend on the seed and on "step 7" alone, never
+on how many numbers were drawn before. That is what lets a stopped run go on bit for bit.
 """
 
 import hashlib
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -28,13 +29,45 @@ class Key(NamedTuple):
 
     def child(self, *names: int | str) -> "Key":
         """The key for one named purpose."""
-        digest = hashlib.blake2b(repr((self.bits, names)).encode(), digest_size=16).digest()
-        return Key(int.from_bytes(digest, "little"))
+        return Key(int.from_bytes(self._hash(names, 16), "little"))
+
+    def split(self, *names: int | str) -> "tuple[Key, Key, Key, Key]":
+        """Four keys for one named purpose, for the price of one hash."""
+        digest = self._hash(names, 64)
+        return (
+            Key(int.from_bytes(digest[:16], "little")),
+            Key(int.from_bytes(digest[16:32], "little")),
+            Key(int.from_bytes(digest[32:48], "little")),
+            Key(int.from_bytes(digest[48:], "little")),
+        )
+
+    def _hash(self, names: tuple[int | str, ...], size: int) -> bytes:
+        return hashlib.blake2b(f"{self.bits:x} {names}".encode(), digest_size=size).digest()
 
     def generator(self) -> np.random.Generator:
         """A new NumPy generator that starts where this key says."""
-        return np.random.Generator(np.random.Philox(key=self.bits))
+        return np.random.Generator(np.random.Philox(key=np.array([self.bits & MASK, self.bits >> 64], np.uint64)))
+
+    def fraction(self) -> float:
+        """One uniform number in [0, 1): the key's own upper bits."""
+        return (self.bits >> 75) * 2.0**-53
+
+    def uniform(self, *shape: int) -> np.ndarray:
+        """Uniform numbers in [0, 1), an array of `shape`. A few come from a hash, since a generator takes 20 µs to make.
+
+        >>> Key.from_seed(0).uniform(2).round(3)
+        array([0.476, 0.8  ])
+        """
+        size = math.prod(shape)
+        if size == 1:
+            return np.full(shape, self.fraction())
+        if not 1 < size <= 8:
+            return self.generator().random(shape)
+        return (np.frombuffer(self._hash(("uniform",), 8 * size), np.uint64) >> 11).reshape(shape) * 2.0**-53
 
     def words(self) -> np.ndarray:
         """Two 32-bit words [2], as `jax.random.wrap_key_data` takes them."""
-        return np.array([self.bits & 0xFFFFFFFF, (self.bits >> 32) & 0xFFFFFFFF], dtype=np.uint32)
+        return np.array([self.bits & 0xFFFFFFFF, self.bits >> 32 & 0xFFFFFFFF], np.uint32)
+
+
+MASK = (1 << 64) - 1

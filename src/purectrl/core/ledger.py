@@ -3,8 +3,8 @@
 The measurement budget N is a limit, not a hint: `charge` raises before the system is touched.
 """
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from purectrl.core.errors import BudgetError, require
 
@@ -28,8 +28,7 @@ class Budget:
         return (self.measurements - ledger.measurements) // m
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
+class Seconds(NamedTuple):
     """Wall-clock seconds by phase. Compilation is part of the phase that caused it and is shown once more, apart."""
 
     total: float = 0.0
@@ -40,11 +39,10 @@ class Seconds:
 
     def plus(self, **more: float) -> "Seconds":
         """The same account with `more` seconds on the named phases."""
-        return replace(self, **{phase: getattr(self, phase) + value for phase, value in more.items()})
+        return Seconds(*[value + more.get(phase, 0.0) for phase, value in zip(self._fields, self, strict=True)])
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(NamedTuple):
     """Everything spent so far.
 
     >>> Ledger().charge(Budget(8), rollouts=2, m=4).measurements
@@ -59,7 +57,7 @@ class Ledger:
     measurements: int = 0
     updates: int = 0
     evaluation_rollouts: int = 0
-    seconds: Seconds = field(default_factory=Seconds)
+    seconds: Seconds = Seconds()
 
     def charge(self, budget: Budget, rollouts: int, m: int) -> "Ledger":
         """Pays for `rollouts` episodes with `m` measurements each."""
@@ -67,20 +65,20 @@ class Ledger:
         left = budget.measurements - self.measurements
         if cost > left:
             raise BudgetError(f"{cost} more measurements asked for, {left} of {budget.measurements} left")
-        return replace(self, rollouts=self.rollouts + rollouts, measurements=self.measurements + cost)
+        return Ledger(self.rollouts + rollouts, self.measurements + cost, *self[2:])
 
     def updated(self) -> "Ledger":
         """Counts one policy update."""
-        return replace(self, updates=self.updates + 1)
+        return self._replace(updates=self.updates + 1)
 
     def evaluated(self, rollouts: int) -> "Ledger":
         """Counts evaluation episodes, which cost the budget nothing and teach the learner nothing."""
-        return replace(self, evaluation_rollouts=self.evaluation_rollouts + rollouts)
+        return self._replace(evaluation_rollouts=self.evaluation_rollouts + rollouts)
 
     def spent(self, **seconds: float) -> "Ledger":
         """Adds wall-clock seconds to the named phases."""
-        return replace(self, seconds=self.seconds.plus(**seconds))
+        return self._replace(seconds=self.seconds.plus(**seconds))
 
     def as_dict(self) -> dict[str, Any]:
         """The ledger as it stands in `summary.json`."""
-        return asdict(self)
+        return {**self._asdict(), "seconds": self.seconds._asdict()}

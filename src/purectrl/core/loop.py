@@ -45,30 +45,31 @@ class Loop:
     def step(self, state: State) -> tuple[State, Record]:
         """One block of episodes under one plan, then, if it is due, one update."""
         start = time.perf_counter()
-        key, plan, ledger = state.key.child(state.steps), self.learner.plan(state.learner), state.ledger
+        plan, ledger = self.learner.plan(state.learner), state.ledger
+        times_key, rollout_key, update_key, output_key = state.key.split(state.steps)
         left = self.oracle.budget.episodes_left(ledger, self.sampler.m)
         episodes = min(self.schedule.block(ledger, self.sampler.m), left)
 
         # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
-        times = self.sampler(key.child("times"), episodes, Context(self.oracle.horizon, ledger, state.learner))
-        block, ledger = self.oracle(key.child("rollout"), plan, times, ledger)
+        times = self.sampler(times_key, episodes, Context(self.oracle.horizon, ledger, state.learner))
+        block, ledger = self.oracle(rollout_key, plan, times, ledger)
         data = state.data.append(block)
 
         # Algorithm 1, line 5; Algorithm 2, lines 6 and 7: whether F_{n+1} and R_{n+1} are due
-        fit = time.perf_counter()
-        learner, info = self.learner.observe(state.learner, block), {}
+        measured = time.perf_counter()
+        learner, info, seconds = self.learner.observe(state.learner, block), {}, {}
         excess = self.learner.excess(learner, data) if self.schedule.watches_fit else None
         which = self.schedule.due(ledger, excess)
-        ledger = ledger.spent(fit=time.perf_counter() - fit)
+        fitted = time.perf_counter()
         if which:  # update them; Algorithm 1, line 3 of episode n+1: plan optimistically in them
-            learner, info, seconds = self.learner.update(learner, data, which, key.child("update"))
-            ledger = ledger.updated().spent(**seconds)
+            learner, info, seconds = self.learner.update(learner, data, which, update_key)
+            ledger = ledger.updated()
 
         after = self.learner.plan(learner) if which else plan
-        output = self.output(key.child("output"), state.output, plan, after, block, ledger)
-        ledger = ledger.spent(total=time.perf_counter() - start)
+        output = self.output(output_key, state.output, plan, after, block, ledger)
+        seconds = {**seconds, "fit": fitted - measured + seconds.get("fit", 0.0), "total": time.perf_counter() - start}
         record = Record(state.steps + 1, plan, block, which, excess, info)
-        return State(state.key, state.steps + 1, ledger, data, learner, output), record
+        return State(state.key, state.steps + 1, ledger.spent(**seconds), data, learner, output), record
 
     def run(self, state: State) -> Iterator[tuple[State, Record]]:
         """Steps from `state` until the budget is spent."""

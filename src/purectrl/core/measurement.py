@@ -36,7 +36,7 @@ class Measurements:
     def __post_init__(self) -> None:
         for name, array in self._present():
             view = np.asarray(array).view()
-            view.flags.writeable = False
+            view.setflags(write=False)
             object.__setattr__(self, name, view)
         if self.t.ndim != 2:
             raise MeasurementError(f"t has shape {self.t.shape}, expected [episodes, m]")
@@ -50,8 +50,8 @@ class Measurements:
             raise MeasurementError(f"r has shape {self.r.shape}, expected {lead}, one reward for each time")
 
     def _present(self) -> list[tuple[str, np.ndarray]]:
-        pairs = ((name, getattr(self, name)) for name in NAMES)
-        return [(name, array) for name, array in pairs if array is not None]
+        pairs = zip(NAMES, (self.t, self.x, self.u, self.y, self.r), strict=True)
+        return [pair for pair in pairs if pair[1] is not None]
 
     @property
     def episodes(self) -> int:
@@ -115,8 +115,8 @@ class Dataset:
             return Dataset(block)
         total = self.episodes + block.episodes
         buffer = self._buffer.room_for(self.episodes, total, block)
-        for name, array in block._present():
-            buffer.arrays[name][self.episodes : total] = array
+        for name, array in buffer.arrays.items():
+            array[self.episodes : total] = getattr(block, name)
         buffer.filled = total
         new = Dataset()
         new._buffer, new.episodes = buffer, total
@@ -143,15 +143,11 @@ class _Buffer:
 
     def room_for(self, start: int, total: int, block: Measurements) -> "_Buffer":
         """This buffer if rows `start` to `total` are free in it, else a copy with twice the room."""
-        present = dict(block._present())
-        if present.keys() != self.arrays.keys():
-            raise MeasurementError(f"this block has {sorted(present)}, the earlier ones have {sorted(self.arrays)}")
-        for name, array in present.items():
-            if array.shape[1:] != self.arrays[name].shape[1:]:
-                raise MeasurementError(
-                    f"{name} has shape {array.shape}, the earlier episodes have [episodes, "
-                    f"{', '.join(map(str, self.arrays[name].shape[1:]))}]"
-                )
+        for name, array in zip(NAMES, (block.t, block.x, block.u, block.y, block.r), strict=True):
+            earlier = self.arrays.get(name)
+            if (array is None) != (earlier is None) or (array is not None and array.shape[1:] != earlier.shape[1:]):
+                now, before = (None if a is None else a.shape[1:] for a in (array, earlier))
+                raise MeasurementError(f"{name} has shape {now} in each episode, in the earlier episodes {before}")
         capacity = len(self.arrays["t"])
         if self.filled == start and total <= capacity and self.arrays["t"].flags.writeable:
             return self

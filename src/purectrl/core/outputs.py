@@ -33,7 +33,7 @@ def uniform(key: Key, chosen: Output, executed: Plan, current: Plan, block: Meas
 
     Reservoir sampling: after n episodes each of them has been kept with probability 1/n.
     """
-    takes = key.generator().random() * ledger.rollouts < block.episodes
+    takes = key.fraction() * ledger.rollouts < block.episodes
     return Output(executed) if takes else chosen
 
 

@@ -54,10 +54,10 @@ def uniform(m: int = 1) -> Sampler:
     """m independent times ~ Unif[0, T] (Algorithms 1 and 2, line 4, with m = 1).
 
     >>> uniform(m=3)(Key.from_seed(0), 2, Context(horizon=10.0)).round(1)
-    array([[2.6, 4.1, 7.6],
-           [4.4, 6.1, 8.4]])
+    array([[ 5.1,  5.4,  6.6],
+           [ 6.4,  7.6, 10. ]])
     """
-    return Sampler("uniform", m, lambda key, episodes, c: key.generator().random((episodes, m)) * c.horizon)
+    return Sampler("uniform", m, lambda key, episodes, c: key.uniform(episodes, m) * c.horizon)
 
 
 def equidistant(m: int) -> Sampler:
@@ -93,7 +93,7 @@ def geometric(m: int, lam: float = 6.0) -> Sampler:
     cumulative = np.cumsum(geometric_probabilities(m, lam))
 
     def draw(key: Key, episodes: int, context: Context) -> np.ndarray:
-        index = np.searchsorted(cumulative, key.generator().random((episodes, m)), side="right")
+        index = np.searchsorted(cumulative, key.uniform(episodes, m), side="right")
         return (np.minimum(index, m - 1) + 1) * (context.horizon / m)
 
     return Sampler("geometric", m, draw)
@@ -108,7 +108,7 @@ def windows(count: int, length: float, step: float, overlap: bool = False) -> Sa
     >>> windows(count=5, length=5.0, step=0.1).m
     250
     >>> windows(count=2, length=2.0, step=1.0)(Key.from_seed(0), 1, Context(horizon=10.0)).round(1)
-    array([[1.6, 2.6, 4.4, 5.4]])
+    array([[2.9, 3.9, 6.8, 7.8]])
     """
     require(count >= 1, f"count: at least one window is needed, not {count}")
     require(step > 0, f"step: the time grid Δt must be positive, not {step}")
@@ -122,7 +122,7 @@ def windows(count: int, length: float, step: float, overlap: bool = False) -> Sa
             f"windows: {count} windows of {length} do not fit into an episode of {context.horizon}; "
             f"take fewer or shorter ones{'' if overlap else ', or allow overlap'}",
         )
-        starts = np.sort(key.generator().random((episodes, count)), axis=1) * max(free, 0.0)
+        starts = np.sort(key.uniform(episodes, count), axis=1) * max(free, 0.0)
         if not overlap:
             starts += np.arange(count) * length
         return (starts[:, :, None] + np.arange(points) * step).reshape(episodes, -1)
@@ -145,7 +145,7 @@ def exponential_gaps(m: int, mean_gap: float) -> Sampler:
     would lie beyond T is compressed to end at T.
 
     >>> exponential_gaps(m=4, mean_gap=1.0)(Key.from_seed(0), 1, Context(horizon=10.0)).round(1)
-    array([[0.8, 1.4, 1.9, 2.2]])
+    array([[0.2, 0.3, 1.3, 2.5]])
     """
     require(mean_gap > 0, f"mean_gap: the mean gap must be positive, not {mean_gap}")
 

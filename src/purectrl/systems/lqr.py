@@ -30,7 +30,7 @@ def truth(dimension: int) -> tuple[Array, Array]:
 def lqr(dimension: int = 2, diffusion: float = 0.2, horizon: float = 2.0) -> System:
     """The system; its goal is 0.5 in every direction.
 
-    >>> lqr(dimension=1).drift(jnp.ones(1), jnp.zeros(1)).round(2).tolist()
+    >>> lqr(dimension=1).drift(jnp.ones(1), jnp.zeros(1)).tolist()
     [-0.30000001192092896]
     """
     parameters, goal = truth(dimension), jnp.full(dimension, 0.5)

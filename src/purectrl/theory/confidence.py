@@ -24,7 +24,7 @@ def radius(log_cover: float, total: int, delta: float, noise: float = 1.0) -> fl
         noise: G for the drift; 1 for the reward, whose noise has unit variance.
 
     >>> round(radius(math.log(16), total=4096, delta=0.1), 3)
-    40.614
+    40.612
     """
     require(0 < delta < 1, f"delta: the failure probability δ must lie between 0 and 1, not {delta}")
     log_ratio = log_cover - math.log(delta)

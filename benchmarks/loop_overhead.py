@@ -1,0 +1,108 @@
+"""What the loop itself costs: everything in a step that is neither oracle nor learner.
+
+    python benchmarks/loop_overhead.py
+
+Prints microseconds a step, their share of a whole `finite` run (building it included), and the ratio of a step's cost at
+100,000 measurements to that at 1,000, with an oracle and a learner that do nothing.
+"""
+
+import dataclasses
+import json
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from purectrl import core
+from purectrl.core.samplers import uniform
+from purectrl.core.schedules import every
+from purectrl.experiments.registry import experiment
+
+
+class Clock:
+    """Adds up the time spent inside wrapped functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def wrap(self, function: Any) -> Any:
+        """The same function, on the clock."""
+
+        def call(*arguments: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*arguments)
+            self.seconds += time.perf_counter() - start
+            return result
+
+        return call
+
+
+class Timed:
+    """An oracle on the clock."""
+
+    def __init__(self, oracle: core.Oracle, clock: Clock) -> None:
+        self.budget, self.horizon, self.call = oracle.budget, oracle.horizon, clock.wrap(oracle)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
+
+
+class Idle:
+    """A learner that does nothing."""
+
+    def init(self, key: core.Key) -> int:
+        return 0
+
+    def observe(self, state: int, block: core.Measurements) -> int:
+        return state
+
+    def excess(self, state: int, data: core.Dataset) -> core.Excess:
+        return core.Excess(0.0, 0.0)
+
+    def update(self, state: int, data: core.Dataset, which: core.Which, key: core.Key) -> core.Update:
+        return core.Update(state, {}, {})
+
+    def plan(self, state: int) -> core.Plan:
+        return core.Plan(0, 0)
+
+
+def finite_run(algorithm: str, measurements: int) -> dict[str, float]:
+    """Loop overhead inside a real run."""
+    chosen = experiment("finite")
+    config = dataclasses.replace(chosen.config(algorithm), measurements=measurements)
+    start = time.perf_counter()
+    loop = chosen.build(config).loop
+    clock = Clock()
+    for name in ("init", "observe", "excess", "update", "plan"):
+        setattr(loop.learner, name, clock.wrap(getattr(loop.learner, name)))
+    loop = dataclasses.replace(loop, oracle=Timed(loop.oracle, clock))
+    state = loop.init(core.Key.from_seed(0))
+    inside, clock.seconds = time.perf_counter(), 0.0
+    for state, _ in loop.run(state):
+        pass
+    end = time.perf_counter()
+    own = end - inside - clock.seconds
+    return {"microseconds": own / state.steps * 1e6, "share_of_run": own / (end - start)}
+
+
+def growth(small: int = 1_000, large: int = 100_000, window: int = 500) -> float:
+    """Median cost of a step at `large` measurements divided by that at `small`."""
+    block = {name: np.zeros((1, 1, 2)) for name in "xuy"} | {"r": np.zeros((1, 1))}
+    rollout = lambda key, plan, times: core.Measurements(t=times, **block)  # noqa: E731
+    oracle = core.Oracle(rollout, horizon=1.0, budget=core.Budget(large + window))
+    loop = core.Loop(oracle, uniform(), every(), Idle())
+    state, costs = loop.init(core.Key.from_seed(0)), {small: [], large: []}
+    while not loop.finished(state):
+        start = time.perf_counter()
+        state, _ = loop.step(state)
+        for mark, found in costs.items():
+            if mark <= state.ledger.measurements < mark + window:
+                found.append(time.perf_counter() - start)
+    return statistics.median(costs[large]) / statistics.median(costs[small])
+
+
+if __name__ == "__main__":
+    algorithms = ("pure-base", "pure-low-switch", "pure-low-rollout")
+    result = {algorithm: finite_run(algorithm, 4096) for algorithm in algorithms}
+    print(json.dumps({**result, "step_at_100000_over_1000": growth()}, indent=2))
