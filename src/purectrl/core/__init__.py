@@ -3,8 +3,8 @@
 from purectrl.core import outputs, samplers, schedules
 from purectrl.core.errors import BudgetError, InputError, MeasurementError, PurectrlError, StoreError
 from purectrl.core.keys import Key
-from purectrl.core.ledger import Budget, Ledger, Seconds
 from purectrl.core.learner import Learner, Record, State, Update
+from purectrl.core.ledger import Budget, Ledger, Seconds
 from purectrl.core.loop import Loop
 from purectrl.core.measurement import Dataset, Measurements
 from purectrl.core.oracle import Oracle

@@ -51,7 +51,7 @@ class Measurements:
 
     def _present(self) -> list[tuple[str, np.ndarray]]:
         pairs = zip(NAMES, (self.t, self.x, self.u, self.y, self.r), strict=True)
-        return [pair for pair in pairs if pair[1] is not None]
+        return [(name, array) for name, array in pairs if array is not None]
 
     @property
     def episodes(self) -> int:
@@ -145,8 +145,8 @@ class _Buffer:
         """This buffer if rows `start` to `total` are free in it, else a copy with twice the room."""
         for name, array in zip(NAMES, (block.t, block.x, block.u, block.y, block.r), strict=True):
             earlier = self.arrays.get(name)
-            if (array is None) != (earlier is None) or (array is not None and array.shape[1:] != earlier.shape[1:]):
-                now, before = (None if a is None else a.shape[1:] for a in (array, earlier))
+            now, before = (None if a is None else a.shape[1:] for a in (array, earlier))
+            if now != before:
                 raise MeasurementError(f"{name} has shape {now} in each episode, in the earlier episodes {before}")
         capacity = len(self.arrays["t"])
         if self.filled == start and total <= capacity and self.arrays["t"].flags.writeable:

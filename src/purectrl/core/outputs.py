@@ -20,7 +20,7 @@ class Output(NamedTuple):
 
     plan: Plan
     score: float = -np.inf
-    count: int = 0
+    taken: int = 0
     total: float = 0.0
     squares: float = 0.0
 
@@ -48,7 +48,7 @@ def best_measured(
     """The executed plan with the highest mean measured reward, less one standard error so that luck does not win."""
     if block.r is None:
         return last(key, chosen, executed, current, block, ledger)
-    count = chosen.count + block.r.size
+    count = chosen.taken + block.r.size
     total = chosen.total + float(block.r.sum())
     squares = chosen.squares + float((block.r**2).sum())
     mean = total / count

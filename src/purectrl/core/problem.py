@@ -1,19 +1,19 @@
 """The setting of the paper (section "Preliminaries") and the words for it.
 
-    symbol in the paper     here                         meaning
-    ----------------------  ---------------------------  --------------------------------------------------
-    x(t) ∈ R^d              x                            state
-    u(t) = π(x(t))          u, policy                    control, deterministic policy
-    q ∈ Q                   initial                      distribution of x(0)
-    f*, g*, b*              drift, diffusion, reward     dx = f*(x,u) dt + g*(x,u) dw, reward rate b* ∈ [0, 1]
-    y ~ N(f*, g*²/Δ · I)    y, Measuring.step is Δ       noisy measurement of the drift
-    r ~ N(b*, 1)            r, Measuring.reward_std      noisy measurement of the reward
-    T                       horizon                      length of an episode
-    N, m                    Budget.measurements, m       total measurements, measurements an episode
-    D_n                     data                         all measurements so far
-    F_n, R_n                confidence sets              models that still fit the data
-    β_F, β_R                radii                        their sizes (Theorem 1)
-    R(π, q, f, b)           value                        expected reward of an episode under a model
+symbol in the paper     here                         meaning
+----------------------  ---------------------------  --------------------------------------------------
+x(t) ∈ R^d              x                            state
+u(t) = π(x(t))          u, policy                    control, deterministic policy
+q ∈ Q                   initial                      distribution of x(0)
+f*, g*, b*              drift, diffusion, reward     dx = f*(x,u) dt + g*(x,u) dw, reward rate b* ∈ [0, 1]
+y ~ N(f*, g*²/Δ · I)    y, Measuring.step is Δ       noisy measurement of the drift
+r ~ N(b*, 1)            r, Measuring.reward_std      noisy measurement of the reward
+T                       horizon                      length of an episode
+N, m                    Budget.measurements, m       total measurements, measurements an episode
+D_n                     data                         all measurements so far
+F_n, R_n                confidence sets              models that still fit the data
+β_F, β_R                radii                        their sizes (Theorem 1)
+R(π, q, f, b)           value                        expected reward of an episode under a model
 """
 
 from collections.abc import Callable

@@ -1,0 +1,6 @@
+"""Named experiments, and runs of them that survive. Nothing heavy is imported until a run starts."""
+
+from purectrl.experiments.registry import EXPERIMENTS, Experiment, Task, experiment
+from purectrl.experiments.runner import Spec, evaluate, resume, run
+
+__all__ = ["EXPERIMENTS", "Experiment", "Spec", "Task", "evaluate", "experiment", "resume", "run"]

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from purectrl.core import outputs, samplers, schedules
+from purectrl.core.errors import require
+from purectrl.core.ledger import Budget
 from purectrl.core.outputs import OutputRule
+from purectrl.core.problem import Measuring
 from purectrl.core.samplers import Sampler
 from purectrl.core.schedules import Schedule
 
@@ -49,6 +52,12 @@ class LoopConfig:
     output: Literal["uniform", "last", "best-measured"] = "uniform"
     """Which plan the run hands over: that of a uniformly drawn episode (the paper), the last, the best measured."""
 
+    def check(self) -> None:
+        """Raises `InputError` if a setting is wrong; needs no JAX, so that a mistake is answered at once."""
+        N, m = Budget(self.measurements).measurements, make_sampler(self).m
+        require(m <= N, f"m: one episode takes m = {m} measurements, more than the whole budget N = {N}")
+        make_schedule(self)
+
 
 @dataclass(frozen=True)
 class TheoryConfig(LoopConfig):
@@ -73,6 +82,17 @@ class TheoryConfig(LoopConfig):
     paths: int = 256
     """Simulated paths behind each value R(π, q, f, b)."""
 
+    def check(self) -> None:
+        """As `LoopConfig.check`, for the whole experiment."""
+        super().check()
+        Measuring(self.delta_t, self.reward_std, self.drift)
+        require(self.horizon > 0, f"horizon: the episode length T must be positive, not {self.horizon}")
+        require(self.diffusion >= 0, f"diffusion: g* cannot be negative, got {self.diffusion}")
+        require(0 < self.delta < 1, f"delta: the failure probability δ must lie between 0 and 1, not {self.delta}")
+        require(self.radius_scale > 0, f"radius_scale: must be positive, not {self.radius_scale}")
+        require(self.steps >= 1, f"steps: the simulation needs at least one step, not {self.steps}")
+        require(self.paths >= 2, f"paths: at least 2 are needed to know the Monte-Carlo error, not {self.paths}")
+
 
 @dataclass(frozen=True)
 class LqrConfig(TheoryConfig):
@@ -80,6 +100,11 @@ class LqrConfig(TheoryConfig):
 
     dimension: int = 2
     """d, one to four."""
+
+    def check(self) -> None:
+        """As `LoopConfig.check`, for the whole experiment."""
+        super().check()
+        require(1 <= self.dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {self.dimension}")
 
 
 def make_sampler(config: LoopConfig) -> Sampler:

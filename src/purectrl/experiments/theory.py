@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purectrl.core.errors import require
 from purectrl.core.keys import Key
-from purectrl.core.ledger import Budget
 from purectrl.core.learner import Record, State
+from purectrl.core.ledger import Budget
 from purectrl.core.loop import Loop
 from purectrl.core.oracle import Oracle
 from purectrl.core.problem import Array, Measuring, Plan, System
@@ -72,7 +71,7 @@ def lqr(config: LqrConfig) -> Task:
     d = config.dimension
     A, B = (np.asarray(matrix) for matrix in lqr_system.truth(d))
     scales = product((1.0, -1.0), (1.0, 0.5), (1.0, -1.0), (1.0, 0.5))
-    drifts = scales[:, 0, None, None] * scales[:, 1, None, None] * A, scales[:, 2, None, None] * scales[:, 3, None, None] * B
+    drifts = ((scales[:, 0] * scales[:, 1])[:, None, None] * A, (scales[:, 2] * scales[:, 3])[:, None, None] * B)
     goals = np.concatenate([product(*[(0.5, -0.5)] * d), np.zeros((1, d), np.float32)])
     return enumerated(
         config,
@@ -95,9 +94,6 @@ def enumerated(
     truth: tuple[int, int],
 ) -> Task:
     """Algorithms 1 to 3 with finite classes; `truth` holds the indices of f* and b* in them."""
-    require(config.paths >= 2, f"paths: at least 2 are needed to know the error, not {config.paths}")
-    require(config.radius_scale > 0, f"radius_scale: must be positive, not {config.radius_scale}")
-    require(config.diffusion >= 0, f"diffusion: g* cannot be negative, got {config.diffusion}")
     measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     budget = Budget(config.measurements)
     state, control = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (system.state_dim, system.control_dim))

@@ -1,0 +1,1 @@
+"""Systems to control: equations in the docstrings, no constants of any algorithm."""

@@ -1,6 +1,6 @@
 """Linear drift with a bounded reward, in one to four dimensions.
 
-    dx = (A x + B u) dt + g dw,     b(x, u) = exp(−‖x − goal‖² − ‖u‖²/10),     |u_i| ≤ 1
+dx = (A x + B u) dt + g dw,     b(x, u) = exp(−‖x − goal‖² − ‖u‖²/10),     |u_i| ≤ 1
 """
 
 import jax.numpy as jnp

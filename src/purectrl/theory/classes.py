@@ -1,7 +1,7 @@
 """Function classes: what the learner believes possible.
 
-One interface serves drifts (x, u) -> [d], rewards (x, u) -> scalar, policies x -> [k] and initial distributions key -> [d]:
-a class has members, and `apply(parameter, *arguments)` evaluates one of them. Functions are written for one state.
+One interface serves drifts (x, u) -> [d], rewards (x, u) -> scalar, policies x -> [k] and initial distributions
+key -> [d]: `apply(parameter, *arguments)` evaluates one member. Functions are written for one state.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,10 @@
 """Confidence radii of Theorem 1 (appendix, theorem "conf") and the sets they define.
 
-    symbol          here
-    --------------  ------------------------------------------------------------------
-    |F_ε|, |R_ε|    covering number at ε = 1/N², given by its logarithm
-    G               noise scale of y: sqrt(d) · sup g*/sqrt(Δ)  (see docs/deviations.md)
-    δ               failure probability
+symbol          here
+--------------  ------------------------------------------------------------------
+|F_ε|, |R_ε|    covering number at ε = 1/N², given by its logarithm
+G               noise scale of y: sqrt(d) · sup g*/sqrt(Δ)  (see docs/deviations.md)
+δ               failure probability
 """
 
 import math

@@ -67,7 +67,8 @@ class FiniteLearner:
     def observe(self, state: FiniteState, block: Measurements) -> FiniteState:
         """Adds the squared errors of every member on the new measurements."""
         rows = block.rows()
-        assert rows.y is not None and rows.r is not None
+        assert rows.y is not None
+        assert rows.r is not None
         drift, reward = pad_rows(self._losses, rows.x[:, 0], rows.u[:, 0], rows.y[:, 0], rows.r[:, 0])
         return state._replace(
             drift_loss=state.drift_loss + drift.sum(axis=0, dtype=np.float64),

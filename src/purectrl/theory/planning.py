@@ -1,7 +1,7 @@
 """The value R(π, q, f, b) of a plan under a model, and its optimistic argmax.
 
 Expectations are averages over simulated paths with common random numbers: every (π, q, f) sees the same noise, so their
-differences are far more accurate than the values. The Monte-Carlo error is reported (the paper's remark on ℓ-approximation).
+differences are far more accurate than the values. The Monte-Carlo error is reported (the ℓ of the paper's remark).
 """
 
 from typing import NamedTuple
@@ -70,8 +70,8 @@ def value_table(
     if not np.isfinite(mean).all():
         pi, q, f, b = np.argwhere(~np.isfinite(mean.reshape(shape)))[0]
         raise InputError(
-            f"simulating policy {pi} from initial distribution {q} under drift {f} and reward {b} of the classes leaves "
-            "the finite numbers: bound those functions or take more simulation steps"
+            f"simulating policy {pi} from initial distribution {q} under drift {f} and reward {b} of the classes "
+            "leaves the finite numbers: bound those functions or take more simulation steps"
         )
     return Values(mean.reshape(shape), float(error.max()))
 

@@ -1,0 +1,57 @@
+# Two commands do everything on a machine that has Python (3.11 or newer), pip and make:
+#   make run     installs and runs the main job
+#   make test    installs what the tests need, lints, type-checks, tests
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RUN    ?= runs/lqr
+
+.PHONY: help run test test-all lint format benchmark clean
+
+help:
+	@echo "make run        install, run the main job into $(RUN), say what it wrote (RUN=DIR for another place)"
+	@echo "make test       install what the tests need, lint, type-check, test"
+	@echo "make test-all   the same and the deep, long checks"
+	@echo "make benchmark  costs as ratios"
+	@echo "make format     format the code"
+	@echo "make clean      remove the virtual environment and caches; runs stay"
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "purectrl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
+	touch $@
+
+# a run that is there already is shown, one that was stopped goes on
+run: $(VENV)/installed
+	@if [ -e "$(RUN)/config.json" ]; then $(BIN)/purectrl resume "$(RUN)"; \
+	else $(BIN)/purectrl run lqr --algorithm pure-low-switch --out "$(RUN)"; fi
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
+
+test-all: lint
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+benchmark: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/loop_overhead.py
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

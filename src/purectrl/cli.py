@@ -1,0 +1,264 @@
+"""The command line. Each command is a thin layer over `purectrl.experiments`.
+
+Exit status: 0 done, 1 something failed on the way, 2 the call was wrong, 130 stopped by the user.
+"""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from purectrl import __version__
+from purectrl.core.errors import InputError, PurectrlError, choose
+from purectrl.core.ledger import Ledger, Seconds
+from purectrl.experiments.config import LoopConfig
+from purectrl.experiments.progress import ledger_line
+from purectrl.experiments.registry import ABOUT, EXPERIMENTS, Experiment, experiment
+from purectrl.experiments.settings import from_json, parse
+
+USAGE = """usage: purectrl COMMAND ...
+
+  purectrl list                                    experiments and algorithms
+  purectrl run EXPERIMENT --algorithm A --out DIR  one run; --seed S, and any setting as --setting value
+  purectrl resume DIR                              goes on where the run stopped, bit for bit
+  purectrl evaluate DIR                            the learned policy on fresh episodes
+  purectrl sweep EXPERIMENT --algorithms A B --seeds 0:5 --out DIR
+                                                   many runs, on all cores or with --engine ray on a cluster
+
+`purectrl COMMAND --help` tells more, `purectrl run EXPERIMENT --help` lists every setting.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunArguments:
+    """One run of an experiment."""
+
+    algorithm: str
+    """The algorithm; `purectrl list` shows them."""
+    out: Path
+    """Directory of the run, new or empty."""
+    seed: int = 0
+    """One seed gives the same numbers again."""
+    config: Path | None = None
+    """JSON file with settings, or the config.json of another run; flags override it."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepArguments:
+    """Every algorithm with every seed. Started again, it goes on with what is missing."""
+
+    algorithms: tuple[str, ...]
+    """The algorithms; `purectrl list` shows them."""
+    out: Path
+    """Directory of the sweep; each run gets its own inside."""
+    seeds: str = "0:5"
+    """A range such as 0:5 (without its end), or numbers with commas."""
+    engine: Literal["local", "ray"] = "local"
+    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray."""
+    workers: int | None = None
+    """Runs at the same time; by default one a core."""
+    config: Path | None = None
+    """JSON file with settings, or the config.json of another run; flags override it."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumeArguments:
+    """Goes on where the run stopped, bit for bit."""
+
+    directory: tyro.conf.Positional[Path]
+    """Directory of the run."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateArguments:
+    """The learned policy of a finished run on fresh episodes, counted on their own account."""
+
+    directory: tyro.conf.Positional[Path]
+    """Directory of the run."""
+    episodes: int = 100
+    """Number of fresh episodes."""
+    seed: int = 0
+    """Seed of those episodes."""
+
+
+def list_command(arguments: Sequence[str]) -> int:
+    """`purectrl list`."""
+    if arguments:
+        raise InputError(f"list takes no arguments, got {arguments[0]!r}")
+    print("experiments")
+    for found in EXPERIMENTS.values():
+        print(f"  {found.name:18}{found.about} ({', '.join(found.algorithms)})")
+    print("\nalgorithms")
+    for name, about in ABOUT.items():
+        print(f"  {name:18}{about}")
+    print("\n`purectrl run EXPERIMENT --help` lists samplers, schedules and every other setting.")
+    return 0
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """`purectrl run`."""
+    from purectrl.experiments.runner import Spec, run
+
+    chosen, rest = _experiment("run", arguments)
+    algorithm = _peek(rest, "--algorithm")
+    parsed = _parse(RunArguments, chosen, algorithm, "run", rest)
+    choose(f"algorithm for {chosen.name!r}", parsed.algorithm, chosen.algorithms)
+    spec = Spec(chosen.name, parsed.algorithm, parsed.seed, parsed.settings)
+    _show(run(spec, parsed.out, parsed.quiet), parsed.out)
+    return 0
+
+
+def resume_command(arguments: Sequence[str]) -> int:
+    """`purectrl resume`."""
+    from purectrl.experiments.runner import resume
+
+    parsed = parse(ResumeArguments, arguments, "purectrl resume")
+    _show(resume(parsed.directory, parsed.quiet), parsed.directory)
+    return 0
+
+
+def evaluate_command(arguments: Sequence[str]) -> int:
+    """`purectrl evaluate`."""
+    from purectrl.experiments.runner import evaluate
+
+    parsed = parse(EvaluateArguments, arguments, "purectrl evaluate")
+    result = evaluate(parsed.directory, parsed.episodes, parsed.seed)
+    print(f"{result['episodes']} fresh episodes (seed {result['seed']}): {_metrics(result['metrics'])}")
+    print(f"wrote {parsed.directory / 'evaluation.json'}")
+    return 0
+
+
+def sweep_command(arguments: Sequence[str]) -> int:
+    """`purectrl sweep`."""
+    from purectrl.experiments.runner import Spec
+    from purectrl.experiments.sweep import local, on_ray, parse_seeds, sweep
+
+    chosen, rest = _experiment("sweep", arguments)
+    parsed = _parse(SweepArguments, chosen, None, "sweep", rest)
+    specs = []
+    for algorithm in parsed.algorithms:
+        choose(f"algorithm for {chosen.name!r}", algorithm, chosen.algorithms)
+        settings = _parse(SweepArguments, chosen, algorithm, "sweep", rest).settings
+        specs += [Spec(chosen.name, algorithm, seed, settings) for seed in parse_seeds(parsed.seeds)]
+    if len(set(specs)) < len(specs):
+        raise InputError("algorithms: one of them is named twice")
+    engine = {"local": local, "ray": on_ray}[parsed.engine](parsed.workers)
+    summaries, errors = [], []
+    for outcome in sweep(specs, parsed.out, engine):
+        if outcome.summary is None:
+            errors.append(f"{outcome.job.out.name}: {outcome.error}")
+            print(f"failed {errors[-1]}", file=sys.stderr, flush=True)
+            continue
+        summaries.append(outcome.summary)
+        if not parsed.quiet:
+            print(f"[{len(summaries)}/{len(specs)}] {outcome.job.out.name}: {_metrics(outcome.summary['metrics'])}")
+    print(f"{len(summaries)} of {len(specs)} runs finished in {parsed.out}")
+    return 1 if errors else 0
+
+
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "list": list_command,
+    "run": run_command,
+    "resume": resume_command,
+    "evaluate": evaluate_command,
+    "sweep": sweep_command,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program `purectrl`."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    if arguments[0] == "--version":
+        print(f"purectrl {__version__}")
+        return 0
+    try:
+        return COMMANDS[choose("command", arguments[0], COMMANDS)](arguments[1:])
+    except PurectrlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "stopped; what was done is saved: `purectrl resume DIR`, or the same sweep again, goes on", file=sys.stderr
+        )
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more at exit
+        return 1
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        print(
+            f"error: {error.strerror}{place}; earlier files are intact: mend it, then `purectrl resume DIR`",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _experiment(command: str, arguments: Sequence[str]) -> tuple[Experiment, Sequence[str]]:
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(f"usage: purectrl {command} EXPERIMENT [options]\n\nexperiments: {', '.join(EXPERIMENTS)}")
+        print(f"`purectrl {command} EXPERIMENT --help` lists its options.")
+        raise SystemExit(0)
+    if not arguments or arguments[0].startswith("-"):
+        raise InputError(f"{command} needs an experiment first, one of: {', '.join(EXPERIMENTS)}")
+    return experiment(arguments[0]), arguments[1:]
+
+
+def _parse(kind: type[Any], chosen: Experiment, algorithm: str | None, command: str, rest: Sequence[str]) -> Any:
+    """`kind` with the settings of the experiment beside it: algorithm's preset, then the --config file, then flags."""
+    settings: LoopConfig = chosen.defaults if algorithm not in chosen.algorithms else chosen.config(str(algorithm))
+    if (file := _peek(rest, "--config")) is not None:
+        from purectrl.experiments.files import read_json
+
+        values = read_json(Path(file))
+        values = values["settings"] if isinstance(values, dict) and "settings" in values else values
+        settings = from_json(settings, values, Path(file))
+    field = ("settings", tyro.conf.OmitArgPrefixes[type(settings)], dataclasses.field(default=settings))  # type: ignore[misc]
+    whole = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True, kw_only=True)
+    whole.__doc__ = kind.__doc__
+    return parse(whole, rest, f"purectrl {command} {chosen.name}")
+
+
+def _peek(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of `flag` before anything is parsed, since it decides what the defaults are."""
+    for position, argument in enumerate(arguments):
+        if argument.startswith(flag + "="):
+            return argument.removeprefix(flag + "=")
+        if argument == flag and position + 1 < len(arguments):
+            return arguments[position + 1]
+    return None
+
+
+def _metrics(metrics: Mapping[str, Any]) -> str:
+    """The metrics that fit on a line."""
+    shown = ((name, value) for name, value in metrics.items() if isinstance(value, bool | int | float))
+    return ", ".join(
+        f"{name} {value}" if isinstance(value, bool | int) else f"{name} {value:.4g}" for name, value in shown
+    )
+
+
+def _show(summary: Mapping[str, Any], out: Path) -> None:
+    """What a user wants to know at the end of a run."""
+    ledger = summary["ledger"]
+    seconds = ledger["seconds"]
+    spent = ledger_line(Ledger(**{**ledger, "seconds": Seconds(**seconds)}))
+    print(f"{summary['status']}: {summary['experiment']}, {summary['algorithm']}, seed {summary['seed']}")
+    print(f"spent: {spent}, {seconds['total']:.1f} s (of which {seconds['compile']:.1f} s compiling)")
+    print(f"result: {_metrics(summary['metrics'])}")
+    files = sorted(
+        f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir() if not path.name.startswith(".")
+    )
+    print(f"wrote {out}: {', '.join(files)}")
+    print(f"next: purectrl evaluate {out}")

@@ -1,0 +1,217 @@
+"""Runs that survive: start, resume, evaluate."""
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from purectrl.core.errors import StoreError, require
+from purectrl.core.keys import Key
+from purectrl.core.learner import Record, State
+from purectrl.experiments.config import LoopConfig
+from purectrl.experiments.progress import progress
+from purectrl.experiments.registry import Task, experiment
+from purectrl.experiments.settings import from_json
+
+CHECKPOINT_SHARE = 0.05
+"""At most this share of a run goes into checkpoints: the next one waits until the last one's cost is no more than that."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to run: everything that `config.json` holds."""
+
+    experiment: str
+    algorithm: str
+    seed: int
+    settings: LoopConfig
+
+    def __post_init__(self) -> None:
+        require(self.seed >= 0, f"seed: must be a non-negative integer, not {self.seed}")
+        self.settings.check()
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in `config.json`."""
+        return {**dataclasses.asdict(self), "versions": versions()}
+
+    @classmethod
+    def of(cls, name: str, algorithm: str, seed: int = 0, **settings: Any) -> "Spec":
+        """The named experiment and algorithm, with some settings changed."""
+        return cls(name, algorithm, seed, dataclasses.replace(experiment(name).config(algorithm), **settings))
+
+    @classmethod
+    def read(cls, directory: Path) -> "Spec":
+        """From the `config.json` of a run directory."""
+        from purectrl.experiments.store import read_config
+
+        found = read_config(directory)
+        config = experiment(found["experiment"]).config(found["algorithm"])
+        seed = found["seed"]
+        if type(seed) is not int:
+            raise StoreError(f"{directory / 'config.json'}: seed should be an integer, it is {seed!r}")
+        return cls(found["experiment"], found["algorithm"], seed, from_json(config, found["settings"], directory))
+
+    def build(self) -> Task:
+        """The task, ready to run."""
+        return experiment(self.experiment).build(self.settings)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes."""
+    packages = ("purectrl", "numpy", "jax", "equinox", "diffrax", "optax")
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
+
+
+def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
+    """Runs `spec` into the directory `out`, which must be new or empty, and returns the summary."""
+    from purectrl.experiments.store import Store
+
+    with compile_clock() as compiled:
+        start = time.perf_counter()
+        task = spec.build()  # before the directory exists: a wrong setting leaves nothing behind
+        with Store.create(out, spec.as_dict()) as store:
+            return _drive(spec, task, store, quiet, compiled, start)
+
+
+def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
+    """Goes on with the run in `out`, bit for bit as if it had never stopped, and returns the summary."""
+    from purectrl.experiments.store import Store, read_summary
+
+    spec = Spec.read(out)
+    with Store.open(out) as store:
+        if (summary := read_summary(out)) is not None:
+            return summary
+        with compile_clock() as compiled:
+            start = time.perf_counter()
+            return _drive(spec, spec.build(), store, quiet, compiled, start)
+
+
+def evaluate(out: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
+    """The learned plan of a finished run on fresh episodes; written to `evaluation.json` on its own account."""
+    from purectrl.experiments.files import write_json
+    from purectrl.experiments.store import load_plan, read_summary
+
+    require(episodes >= 1, f"episodes: at least one is needed, not {episodes}")
+    require(seed >= 0, f"seed: must be a non-negative integer, not {seed}")
+    spec = Spec.read(out)
+    if read_summary(out) is None:
+        raise StoreError(f"the run in {out} has not finished: `purectrl resume {out}` goes on with it")
+    task = spec.build()
+    plan = load_plan(out, task.loop.init(Key.from_seed(spec.seed)).output.plan)
+    metrics = task.evaluate(plan, seed, episodes)
+    result = {"episodes": episodes, "seed": seed, "metrics": metrics}
+    write_json(out / "evaluation.json", result)
+    return result
+
+
+def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float], start: float) -> dict[str, Any]:
+    from purectrl.experiments.store import read_records
+
+    loop = task.loop
+    state = store.restore(loop.init(Key.from_seed(spec.seed)), _warn)
+    built = saved = time.perf_counter()
+    state, cost = _spend(state, compiled, total=built - start, plan=built - start), 0.0
+    label = f"{spec.experiment} {spec.algorithm} seed {spec.seed}"
+    with stop_gently() as stopped, progress(label, loop.oracle.budget.measurements, quiet) as show:
+        show(state.ledger)
+        while not (loop.finished(state) or stopped):
+            state, record = loop.step(state)
+            state = _spend(state, compiled) if compiled else state
+            store.append(_line(state, record, task))
+            show(state.ledger)
+            if (now := time.perf_counter()) - saved > cost / CHECKPOINT_SHARE:
+                store.checkpoint(state)
+                saved = time.perf_counter()
+                cost = saved - now
+        store.checkpoint(state)
+    if not loop.finished(state):
+        raise KeyboardInterrupt
+    store.save_plan(state.output.plan)
+    summary = {
+        "experiment": spec.experiment,
+        "algorithm": spec.algorithm,
+        "seed": spec.seed,
+        "status": "finished",
+        "ledger": state.ledger.as_dict(),
+        "metrics": task.metrics(state, read_records(store.path)),
+        "versions": versions(),
+    }
+    store.finish(summary)
+    return summary
+
+
+def _spend(state: State, compiled: list[float], **seconds: float) -> State:
+    """Books seconds that passed outside of steps, and compilations wherever they happened; empties `compiled`."""
+    compiling = sum(compiled)
+    compiled.clear()
+    return state._replace(ledger=state.ledger.spent(compile=compiling, **seconds))
+
+
+def _line(state: State, record: Record, task: Task) -> dict[str, Any]:
+    """One step as a line of `records.jsonl`."""
+    ledger, block = state.ledger, record.block
+    line = {
+        "step": record.step,
+        "episodes": block.episodes,
+        "rollouts": ledger.rollouts,
+        "measurements": ledger.measurements,
+        "updates": ledger.updates,
+        "updated": (record.updated.name or "neither").lower(),
+        "reward": None if block.r is None else float(block.r.mean()),
+    }
+    if record.excess is not None:
+        line |= {"excess_drift": record.excess.drift, "excess_reward": record.excess.reward}
+    return line | record.info | task.probe(state, record) | {"seconds": round(ledger.seconds.total, 6)}
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+@contextmanager
+def stop_gently() -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM, so that a step in progress ends and is saved; a second one stops at once."""
+    received: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    handled = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, note) for number in handled}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def compile_clock() -> Iterator[list[float]]:
+    """Collects the seconds of every compilation, and keeps JAX's persistent compilation cache on."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "purectrl" / "jax"
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    seconds: list[float] = []
+
+    def note(event: str, duration: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            seconds.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        yield seconds
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)

@@ -1,0 +1,191 @@
+"""One run directory, held by one process.
+
+    DIR/config.json      every setting, resolved        DIR/records.jsonl    one line a step
+    DIR/summary.json     written last, atomically       DIR/checkpoint/      what resume needs
+    DIR/policy/          what evaluate needs            DIR/media/           pictures, video
+
+A checkpoint says how many bytes of `records.jsonl` belong to it and what their checksum is, so that a run that was killed
+between two checkpoints goes back to exactly where the older one was.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from purectrl.core.errors import StoreError
+from purectrl.core.learner import State
+from purectrl.core.problem import Plan
+from purectrl.experiments import codec
+from purectrl.experiments.files import TEMPORARY, read_json, read_sealed, to_json, write_json, write_sealed
+
+FORMAT = 1
+"""Version of the layout; a directory of another version is refused."""
+KEPT = 2
+"""Checkpoints kept: the newest, and the one before in case it is damaged."""
+
+
+class Store:
+    """A run directory that this process has locked. Use as a context manager."""
+
+    def __init__(self, path: Path, lock: BinaryIO) -> None:
+        self.path, self._lock = path, lock
+        self._records: BinaryIO | None = None
+        self._bytes, self._checksum = 0, 0
+
+    @classmethod
+    def create(cls, path: Path, config: Mapping[str, Any]) -> "Store":
+        """A new run in an empty or absent directory."""
+        if path.exists() and not path.is_dir():
+            raise StoreError(f"{path} is a file; --out takes a directory")
+        if (path / "config.json").exists():
+            raise StoreError(
+                f"{path} already holds a run: `purectrl resume {path}` goes on with it, or take another --out"
+            )
+        if path.exists() and any(entry.name != ".lock" for entry in path.iterdir()):
+            raise StoreError(f"{path} is not empty and holds no run; take another --out")
+        path.mkdir(parents=True, exist_ok=True)
+        store = cls(path, _lock(path))
+        try:
+            write_json(path / "config.json", {"format": FORMAT, **config})
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, path: Path) -> "Store":
+        """The run that `path` holds, to go on with."""
+        read_config(path)
+        return cls(path, _lock(path))
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # after a failure (a full disk) the buffered lines may fail once more; the first failure is the one to report
+        with contextlib.suppress(*([OSError] if kind else [])):
+            self.close()
+
+    def close(self) -> None:
+        """Gives the directory back."""
+        try:
+            if self._records is not None:
+                self._records.close()
+        finally:
+            self._lock.close()
+
+    def restore(self, fresh: State, warn: Callable[[str], None]) -> State:
+        """The newest state that can be trusted, or `fresh` if the run had not saved any; records beyond it are dropped."""
+        folder = self.path / "checkpoint"
+        for unfinished in [*self.path.glob(TEMPORARY), *folder.glob(TEMPORARY)]:
+            unfinished.unlink()
+        found = sorted(folder.glob("[0-9]*.safetensors"), reverse=True) if folder.is_dir() else []
+        state, damage = None, []
+        for path in found:
+            try:
+                arrays, content = read_sealed(path)
+                self._check_records(path, content)
+                state = codec.unpack_state(fresh, arrays, content["state"])
+                break
+            except StoreError as error:
+                damage.append(str(error))
+        if state is None and damage:
+            raise StoreError(f"no checkpoint of {self.path} can be used: {'; '.join(damage)}")
+        for message in damage:
+            warn(f"{message}; going on from the checkpoint before it")
+        self._records = open(self.path / "records.jsonl", "ab")  # noqa: SIM115
+        self._records.truncate(self._bytes)
+        return fresh if state is None else state
+
+    def _check_records(self, path: Path, content: Mapping[str, Any]) -> None:
+        self._bytes, self._checksum = 0, 0
+        expected = content["records"]
+        records = self.path / "records.jsonl"
+        kept = records.read_bytes()[: expected["bytes"]] if records.exists() else b""
+        if len(kept) != expected["bytes"] or zlib.crc32(kept) != expected["checksum"]:
+            raise StoreError(f"{records} is damaged: it is not what {path.name} was saved with")
+        self._bytes, self._checksum = expected["bytes"], expected["checksum"]
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Adds one line to `records.jsonl`; it is on disk for good with the next checkpoint."""
+        assert self._records is not None
+        line = to_json(record, indent=None).encode() + b"\n"
+        self._records.write(line)
+        self._bytes += len(line)
+        self._checksum = zlib.crc32(line, self._checksum)
+
+    def checkpoint(self, state: State) -> None:
+        """Saves `state`; what was saved before stays until this is safely on disk."""
+        assert self._records is not None
+        self._records.flush()
+        os.fsync(self._records.fileno())
+        folder = self.path / "checkpoint"
+        folder.mkdir(exist_ok=True)
+        arrays, scalars = codec.pack_state(state)
+        records = {"bytes": self._bytes, "checksum": self._checksum}
+        write_sealed(folder / f"{state.steps:012d}.safetensors", arrays, {"state": scalars, "records": records})
+        for old in sorted(folder.glob("[0-9]*.safetensors"))[:-KEPT]:
+            old.unlink()
+
+    def save_plan(self, plan: Plan) -> None:
+        """Writes the plan that the run hands over."""
+        folder = self.path / "policy"
+        folder.mkdir(exist_ok=True)
+        write_sealed(folder / "plan.safetensors", *codec.pack(plan, "plan"))
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Writes `summary.json`: the run is over."""
+        write_json(self.path / "summary.json", summary)
+
+
+def _lock(path: Path) -> BinaryIO:
+    """Locks the directory for this process; the lock ends with the process, however it ends."""
+    file = open(path / ".lock", "a+b")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        holder = file.read().decode(errors="replace").strip() or "another process"
+        file.close()
+        raise StoreError(f"{path} is being written by {holder}; wait for it or stop it first") from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+    file.flush()
+    return file
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """`config.json` of a run directory, checked to be ours."""
+    if not path.is_dir():
+        raise StoreError(f"{path} is not a directory" if path.exists() else f"{path} does not exist")
+    if not (path / "config.json").exists():
+        raise StoreError(f"{path} holds no run: it has no config.json")
+    config = read_json(path / "config.json")
+    if not isinstance(config, dict) or not {"format", "experiment", "algorithm", "seed", "settings"} <= config.keys():
+        raise StoreError(f"{path / 'config.json'} is not the configuration of a purectrl run")
+    if config["format"] != FORMAT:
+        raise StoreError(f"{path} has format {config['format']!r}, this version reads format {FORMAT}")
+    return config
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """`summary.json` of a run directory, or None if the run has not finished."""
+    return read_json(path / "summary.json") if (path / "summary.json").exists() else None
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """All lines of `records.jsonl`."""
+    with open(path / "records.jsonl", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def load_plan(path: Path, template: Plan) -> Plan:
+    """The plan that a finished run hands over, in the shape of `template`."""
+    arrays, scalars = read_sealed(path / "policy" / "plan.safetensors")
+    return codec.unpack(template, "plan", arrays, scalars)
