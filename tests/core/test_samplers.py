@@ -1,0 +1,128 @@
+"""One conformance suite for every sampler, then what is particular to each."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purectrl.core import Context, InputError, Key
+from purectrl.core.oracle import check_times
+from purectrl.core.samplers import (
+    equidistant,
+    exponential_gaps,
+    final,
+    geometric,
+    geometric_probabilities,
+    uniform,
+    windows,
+)
+
+SAMPLERS = {
+    "uniform": uniform(3),
+    "uniform one": uniform(),
+    "equidistant": equidistant(4),
+    "geometric": geometric(4, lam=6.0),
+    "geometric down": geometric(5, lam=0.2),
+    "windows": windows(count=5, length=1.0, step=0.1),
+    "windows full": windows(count=10, length=1.0, step=0.25),
+    "windows overlapping": windows(count=5, length=5.0, step=0.5, overlap=True),
+    "final": final(),
+    "exponential gaps": exponential_gaps(6, mean_gap=0.5),
+    "exponential gaps too long": exponential_gaps(6, mean_gap=50.0),
+}
+RANDOM = sorted(set(SAMPLERS) - {"equidistant", "final", "windows full"})
+CONTEXT = Context(horizon=10.0)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@given(seed=st.integers(0, 2**32), episodes=st.integers(1, 20))
+def test_every_sampler_returns_sorted_times_inside_the_episode(name, seed, episodes):
+    times = SAMPLERS[name](Key.from_seed(seed), episodes, CONTEXT)
+    assert times.shape == (episodes, SAMPLERS[name].m)
+    check_times(times, CONTEXT.horizon)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_same_key_gives_the_same_times(name):
+    draw = lambda seed: SAMPLERS[name](Key.from_seed(seed), 4, CONTEXT)  # noqa: E731
+    assert np.array_equal(draw(1), draw(1))
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_another_key_gives_other_times(name):
+    draw = lambda seed: SAMPLERS[name](Key.from_seed(seed), 8, CONTEXT)  # noqa: E731
+    assert not np.array_equal(draw(1), draw(2))
+
+
+@pytest.mark.parametrize("episodes", [1, 2000])
+def test_uniform_times_are_uniform(episodes):
+    # with one episode a call the number comes from the key itself, with many from a generator: both must be uniform
+    sampler = uniform(1)
+    calls = 2000 // episodes
+    times = np.sort(np.concatenate([sampler(Key.from_seed(s), episodes, CONTEXT).ravel() for s in range(calls)]))
+    steps = np.arange(1, len(times) + 1) / len(times)
+    distance = np.abs(times / 10.0 - steps).max()
+    assert distance < 1.63 / np.sqrt(len(times))  # Kolmogorov-Smirnov at 1%
+
+
+def test_few_uniform_numbers_from_a_hash_are_uniform():
+    numbers = np.sort(np.concatenate([Key.from_seed(seed).uniform(2, 4).ravel() for seed in range(500)]))
+    steps = np.arange(1, len(numbers) + 1) / len(numbers)
+    assert np.abs(numbers - steps).max() < 1.63 / np.sqrt(len(numbers))
+
+
+def test_geometric_frequencies_match_their_probabilities():
+    times = geometric(4, lam=6.0)(Key.from_seed(0), 20_000, Context(horizon=4.0))
+    found = np.bincount(times.astype(int).ravel(), minlength=5)[1:]
+    expected = geometric_probabilities(4, 6.0) * times.size
+    assert (np.abs(found - expected) < 4 * np.sqrt(expected)).all()
+    assert geometric_probabilities(4, 6.0) == pytest.approx([0.0039, 0.0232, 0.139, 0.834], abs=5e-4)
+
+
+@given(m=st.integers(1, 2000), lam=st.floats(1e-3, 1e3))
+def test_geometric_probabilities_neither_overflow_nor_lose_their_ratio(m, lam):
+    probabilities = geometric_probabilities(m, lam)
+    assert probabilities.sum() == pytest.approx(1.0)
+    heavy = probabilities[1:][probabilities[1:] * probabilities[:-1] > 1e-280]
+    light = probabilities[:-1][probabilities[1:] * probabilities[:-1] > 1e-280]
+    assert np.allclose(heavy / light, lam, rtol=1e-6)
+
+
+def test_windows_do_not_overlap_and_keep_their_grid():
+    times = windows(count=5, length=1.0, step=0.1)(Key.from_seed(3), 50, CONTEXT).reshape(50, 5, 10)
+    assert np.allclose(np.diff(times, axis=2), 0.1)
+    assert (times[:, 1:, 0] >= times[:, :-1, 0] + 1.0 - 1e-9).all()
+
+
+def test_windows_are_placed_uniformly():
+    # the middle of the free space before window k is Beta distributed with mean (k+1)/(count+1)
+    starts = windows(count=3, length=1.0, step=1.0)(Key.from_seed(0), 20_000, CONTEXT)
+    assert np.allclose((starts - np.arange(3)).mean(axis=0), 7.0 * np.arange(1, 4) / 4, atol=0.05)
+
+
+def test_exponential_gaps_have_their_mean():
+    times = exponential_gaps(5, mean_gap=0.1)(Key.from_seed(0), 20_000, CONTEXT)
+    assert np.diff(times, axis=1).mean() == pytest.approx(0.1, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: uniform(0), "m: an episode needs at least one measurement, not 0"),
+        (lambda: equidistant(0), "m: an episode needs at least one measurement, not 0"),
+        (lambda: geometric(0), "m: an episode needs at least one measurement, not 0"),
+        (lambda: exponential_gaps(-1, 1.0), "m: an episode needs at least one measurement, not -1"),
+        (lambda: geometric(4, lam=0.0), "lam: the temperature λ must be positive, not 0.0"),
+        (lambda: windows(0, 1.0, 0.1), "count: at least one window is needed, not 0"),
+        (lambda: windows(1, 1.0, 0.0), "step: the time grid Δt must be positive, not 0.0"),
+        (lambda: windows(1, 0.1, 0.2), "length: a window must hold at least one step of 0.2, not 0.1"),
+        (lambda: exponential_gaps(2, 0.0), "mean_gap: the mean gap must be positive, not 0.0"),
+        (
+            lambda: windows(11, 1.0, 0.1)(Key.from_seed(0), 1, CONTEXT),
+            "windows: 11 windows of 1.0 do not fit into an episode of 10.0",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
