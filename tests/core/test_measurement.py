@@ -11,7 +11,11 @@ from purectrl.core import Dataset, MeasurementError, Measurements
 def block(episodes, value, m=2):
     shape = (episodes, m)
     return Measurements(
-        np.zeros(shape), np.full((*shape, 3), value), np.full((*shape, 1), value), np.zeros((*shape, 3)), np.zeros(shape)
+        np.zeros(shape),
+        np.full((*shape, 3), value),
+        np.full((*shape, 1), value),
+        np.zeros((*shape, 3)),
+        np.zeros(shape),
     )
 
 

@@ -85,9 +85,9 @@ def geometric(m: int, lam: float = 6.0) -> Sampler:
     """m independent draws from the grid {T/m, …, T} with P(iT/m) ∝ λ^i: the sampler of PURE_SEIKO. Times may repeat.
 
     >>> geometric(m=4, lam=6.0)(Key.from_seed(0), 3, Context(horizon=50.0))
-    array([[50. , 50. , 50. , 50. ],
-           [37.5, 50. , 50. , 50. ],
-           [50. , 50. , 50. , 50. ]])
+    array([[37.5, 37.5, 50. , 50. ],
+           [50. , 50. , 50. , 50. ],
+           [37.5, 37.5, 50. , 50. ]])
     """
     require(m >= 1, f"m: an episode needs at least one measurement, not {m}")
     cumulative = np.cumsum(geometric_probabilities(m, lam))

@@ -3,6 +3,16 @@
 from purectrl.theory.classes import FiniteClass
 from purectrl.theory.confidence import members, radius
 from purectrl.theory.learner import FiniteLearner, FiniteState
-from purectrl.theory.planning import Optimist, Values, value_table
+from purectrl.theory.planning import Optimist, Values, tabulator, value_table
 
-__all__ = ["FiniteClass", "FiniteLearner", "FiniteState", "Optimist", "Values", "members", "radius", "value_table"]
+__all__ = [
+    "FiniteClass",
+    "FiniteLearner",
+    "FiniteState",
+    "Optimist",
+    "Values",
+    "members",
+    "radius",
+    "tabulator",
+    "value_table",
+]

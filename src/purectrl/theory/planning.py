@@ -4,7 +4,8 @@ Expectations are averages over simulated paths with common random numbers: every
 differences are far more accurate than the values. The Monte-Carlo error is reported (the ℓ of the paper's remark).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +27,12 @@ class Values(NamedTuple):
     """The largest standard error of `mean`, the ℓ of the paper's remark."""
 
 
-def value_table(
-    key: Key,
+def value_table(key: Key, *classes: Any, **sizes: int) -> Values:
+    """R(π, q, f, b) for all members at once: `tabulator` called once. The arguments after `key` are its own."""
+    return tabulator(*classes, **sizes)(key)
+
+
+def tabulator(
     system: System,
     policies: FiniteClass,
     initials: FiniteClass,
@@ -35,8 +40,10 @@ def value_table(
     rewards: FiniteClass,
     steps: int,
     paths: int,
-) -> Values:
-    """R(π, q, f, b) by simulation, for all members at once. Only the diffusion and T of `system` are used.
+) -> Callable[[Key], Values]:
+    """A compiled function of a key that simulates R(π, q, f, b) for all members at once.
+
+    Only the diffusion and T of `system` are used: drift and reward come from the classes.
 
     Other arguments:
         steps: Euler-Maruyama steps over [0, T].
@@ -50,7 +57,9 @@ def value_table(
         policy = lambda x: policies.apply(pi, x)  # noqa: E731
         drift = lambda x, u: drifts.apply(f, x, u)  # noqa: E731
         path = euler_maruyama(path_key, drift, system.diffusion, policy, initials.apply(q, start_key), times)[:-1]
-        return jax.vmap(lambda x: rewards.table(x, policy(x)))(path).sum(axis=0) * step
+        value = jax.vmap(lambda x: rewards.table(x, policy(x)))(path).sum(axis=0) * step
+        # a bounded reward is finite even where the state is not
+        return jnp.where(jnp.isfinite(path).all(), value, jnp.nan)
 
     @jax.jit
     def table(words: Array) -> tuple[Array, Array]:
@@ -65,15 +74,18 @@ def value_table(
         # a sequential map, so that a member of a list of functions is one branch taken and not all branches computed
         return jax.lax.map(average, tuple(axis.ravel() for axis in grid))
 
-    mean, error = (np.asarray(array, np.float64) for array in table(key.words()))
-    shape = (policies.size, initials.size, drifts.size, rewards.size)
-    if not np.isfinite(mean).all():
-        pi, q, f, b = np.argwhere(~np.isfinite(mean.reshape(shape)))[0]
-        raise InputError(
-            f"simulating policy {pi} from initial distribution {q} under drift {f} and reward {b} of the classes "
-            "leaves the finite numbers: bound those functions or take more simulation steps"
-        )
-    return Values(mean.reshape(shape), float(error.max()))
+    def values(key: Key) -> Values:
+        mean, error = (np.asarray(array, np.float64) for array in table(key.words()))
+        shape = (policies.size, initials.size, drifts.size, rewards.size)
+        if not np.isfinite(mean).all():
+            pi, q, f, b = np.argwhere(~np.isfinite(mean.reshape(shape)))[0]
+            raise InputError(
+                f"simulating policy {pi} from initial distribution {q} under drift {f} and reward {b} of the classes "
+                "leaves the finite numbers: bound those functions or take more simulation steps"
+            )
+        return Values(mean.reshape(shape), float(error.max()))
+
+    return values
 
 
 class Optimist(NamedTuple):
