@@ -12,7 +12,7 @@ from purectrl.core import Budget, InputError, Key, Loop, Measurements, Measuring
 from purectrl.core.samplers import uniform
 from purectrl.core.schedules import every, on_misfit
 from purectrl.systems.simulation import simulated
-from purectrl.theory import FiniteClass, FiniteLearner, Optimist, members, radius, tabulator, value_table
+from purectrl.theory import FiniteClass, FiniteLearner, Optimist, members, radius, tabulator
 
 DRIFT = lambda a, x, u: a * x + u  # noqa: E731
 GOALS = lambda c, x, u: jnp.exp(-((x[0] - c) ** 2))  # noqa: E731
@@ -94,7 +94,7 @@ def test_values_match_a_closed_form():
     """
     still = System("still", 1, 1, 1.0, SYSTEM.drift, lambda x, u: jnp.float32(0.0), SYSTEM.reward)
     origin = FiniteClass.of([lambda key: jnp.zeros(1)])
-    found = value_table(Key.from_seed(0), still, POLICIES, origin, DRIFTS, REWARDS, steps=2000, paths=2)
+    found = tabulator(still, POLICIES, origin, DRIFTS, REWARDS, steps=2000, paths=2)(Key.from_seed(0))
     t = np.linspace(0, 1, 20_001)
     x = -(1 - np.exp(-2 * t)) / 2
     expected = [np.trapezoid(np.exp(-((x - c) ** 2)), t) for c in (-1.0, 1.0)]
@@ -118,7 +118,7 @@ def test_radius_is_the_formula_of_the_theorem():
 
 
 def run(schedule, seed, measurements=400):
-    values = value_table(Key.from_seed(0), SYSTEM, POLICIES, INITIALS, DRIFTS, REWARDS, 20, 100)
+    values = tabulator(SYSTEM, POLICIES, INITIALS, DRIFTS, REWARDS, 20, 100)(Key.from_seed(0))
     betas = radius(math.log(3), measurements, 0.1, 0.3 / math.sqrt(0.1)), radius(math.log(2), measurements, 0.1)
     rollout = simulated(SYSTEM, POLICIES.apply, INITIALS.apply, Measuring(), 20)
     loop = Loop(
@@ -176,4 +176,4 @@ def test_wrong_classes_are_named(make, message):
 def test_a_class_that_explodes_is_named():
     wild = FiniteClass.of([lambda x, u: -x, lambda x, u: jnp.exp(100 * jnp.abs(x) + 80)])
     with pytest.raises(InputError, match="under drift 1 and reward 0 of the classes leaves the finite numbers"):
-        value_table(Key.from_seed(0), SYSTEM, POLICIES, INITIALS, wild, REWARDS, 20, 10)
+        tabulator(SYSTEM, POLICIES, INITIALS, wild, REWARDS, 20, 10)(Key.from_seed(0))

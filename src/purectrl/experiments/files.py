@@ -86,7 +86,7 @@ def read_json(path: Path) -> Any:
 
 def write_sealed(path: Path, arrays: Mapping[str, np.ndarray], content: Mapping[str, Any]) -> None:
     """Writes arrays and JSON `content` into one safetensors file that knows its own digest."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     text = json.dumps(content, sort_keys=True)
     metadata = {"content": text, "digest": _digest(arrays, text)}
     write_atomically(path, safetensors.numpy.save(arrays, metadata))

@@ -26,7 +26,7 @@ from purectrl.systems.simulation import simulated
 from purectrl.theory.classes import FiniteClass
 from purectrl.theory.confidence import radius
 from purectrl.theory.learner import FiniteLearner
-from purectrl.theory.planning import Optimist, value_table
+from purectrl.theory.planning import Optimist, tabulator
 
 TRUTH_PATHS = 8192
 """Paths behind the values by which plans are judged: many, so that the gap is a number and not an estimate."""
@@ -112,19 +112,11 @@ def enumerated(
     oracle = Oracle(rollout, system.horizon, budget)
 
     f_star, b_star = truth
-    # the planner's table does not depend on the seed of a run: it is part of the experiment
-    classes = system, policies, initials, drifts, rewards, config.steps
-    values = value_table(Key.from_seed(0).child("plan"), *classes, config.paths)
-    exact = value_table(
-        Key.from_seed(0).child("truth"),
-        system,
-        policies,
-        initials,
-        FiniteClass.of([system.drift]),
-        FiniteClass.of([system.reward]),
-        config.steps,
-        TRUTH_PATHS,
-    )
+    # neither table depends on the seed of a run: they are part of the experiment
+    key = Key.from_seed(0)
+    values = tabulator(system, policies, initials, drifts, rewards, config.steps, config.paths)(key.child("plan"))
+    true = FiniteClass.of([system.drift]), FiniteClass.of([system.reward])
+    exact = tabulator(system, policies, initials, *true, config.steps, TRUTH_PATHS)(key.child("truth"))
     gaps = (exact.mean.max() - exact.mean)[:, :, 0, 0]
     learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *beta)
 

@@ -3,7 +3,7 @@
 from purectrl.theory.classes import FiniteClass
 from purectrl.theory.confidence import members, radius
 from purectrl.theory.learner import FiniteLearner, FiniteState
-from purectrl.theory.planning import Optimist, Values, tabulator, value_table
+from purectrl.theory.planning import Optimist, Values, tabulator
 
 __all__ = [
     "FiniteClass",
@@ -14,5 +14,4 @@ __all__ = [
     "members",
     "radius",
     "tabulator",
-    "value_table",
 ]

@@ -5,7 +5,7 @@ differences are far more accurate than the values. The Monte-Carlo error is repo
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,6 @@ class Values(NamedTuple):
     """Values [Π, Q, F, R]."""
     error: float
     """The largest standard error of `mean`, the ℓ of the paper's remark."""
-
-
-def value_table(key: Key, *classes: Any, **sizes: int) -> Values:
-    """R(π, q, f, b) for all members at once: `tabulator` called once. The arguments after `key` are its own."""
-    return tabulator(*classes, **sizes)(key)
 
 
 def tabulator(

@@ -1,0 +1,221 @@
+"""A run directory survives what happens to directories."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import SMALL, left_by, purectrl, start
+
+from purectrl.core import Key, StoreError
+from purectrl.experiments import Spec, resume, run
+from purectrl.experiments.runner import CHECKPOINT_SHARE
+from purectrl.experiments.store import Store, read_config, read_records
+
+SPEC = Spec.of("finite", "pure-low-switch", seed=3, measurements=400, paths=8, steps=8)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that was never interrupted, with every step's checkpoint timing left to chance."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    run(SPEC, out, quiet=True)
+    return out
+
+
+@pytest.fixture
+def stopped(finished, tmp_path):
+    """The same run as a kill would leave it after two checkpoints, with records beyond the last one."""
+    out = tmp_path / "stopped"
+    task = SPEC.build()
+    with Store.create(out, SPEC.as_dict()) as store:
+        from purectrl.experiments.runner import _line
+
+        state = store.restore(task.loop.init(Key.from_seed(SPEC.seed)), pytest.fail)
+        for state, record in task.loop.run(state):  # noqa: B020
+            store.append(_line(state, record, task))
+            if state.steps in (100, 200):
+                store.checkpoint(state)
+            if state.steps == 230:
+                break
+    with open(out / "records.jsonl", "ab") as file:
+        file.write(b'{"step": 231, "episo')  # a line cut short
+    return out
+
+
+def checkpoints(out):
+    return sorted((out / "checkpoint").iterdir())
+
+
+def test_resume_equals_uninterrupted(stopped, finished):
+    resume(stopped, quiet=True)
+    assert left_by(stopped) == left_by(finished)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path):
+    out = tmp_path / "young"
+    with Store.create(out, SPEC.as_dict()):
+        (out / "records.jsonl").write_bytes(b'{"step": 1')
+    resume(out, quiet=True)
+    assert left_by(out) == left_by(finished)
+
+
+def test_resuming_a_finished_run_returns_its_summary_and_touches_nothing(finished):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.name != ".lock"}
+    assert resume(finished, quiet=True) == json.loads((finished / "summary.json").read_text())
+    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.name != ".lock"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(stopped, finished, capsys, damage):
+    newest = checkpoints(stopped)[-1]
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes({"cut": content[: len(content) // 2], "flipped": content, "empty": b""}[damage])
+    resume(stopped, quiet=True)
+    warning = capsys.readouterr().err
+    assert str(newest) in warning
+    assert "damaged" in warning
+    assert left_by(stopped) == left_by(finished)
+
+
+def test_with_every_checkpoint_damaged_the_run_refuses(stopped):
+    for path in checkpoints(stopped):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreError, match=r"no checkpoint of .* can be used: .*damaged.*; .*damaged"):
+        resume(stopped, quiet=True)
+
+
+def flip(path, line):
+    """Changes one bit in the given line of a text file."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line] = bytes([lines[line][0], lines[line][1] ^ 1]) + lines[line][2:]
+    path.write_bytes(b"".join(lines))
+
+
+def test_records_damaged_after_the_first_checkpoint_spoil_only_the_second(stopped, capsys, finished):
+    flip(stopped / "records.jsonl", line=150)
+    resume(stopped, quiet=True)
+    assert "records.jsonl is damaged: it is not what 000000000200.safetensors was saved with" in capsys.readouterr().err
+    assert left_by(stopped) == left_by(finished)
+
+
+def test_records_damaged_before_the_first_checkpoint_stop_the_run(stopped):
+    flip(stopped / "records.jsonl", line=50)
+    with pytest.raises(StoreError, match=r"records\.jsonl is damaged"):
+        resume(stopped, quiet=True)
+
+
+def test_a_checkpoint_of_another_run_is_refused(stopped):
+    other = json.loads((stopped / "config.json").read_text())
+    other["seed"] = 4
+    (stopped / "config.json").write_text(json.dumps(other))
+    with pytest.raises(StoreError, match="the checkpoint belongs to another seed"):
+        resume(stopped, quiet=True)
+
+
+def test_unfinished_files_of_a_kill_are_cleaned_up(stopped):
+    stray = stopped / "checkpoint" / ".000000000300.safetensors.part"
+    stray.write_bytes(b"half")
+    resume(stopped, quiet=True)
+    assert not stray.exists()
+
+
+def test_two_processes_cannot_write_one_directory(stopped):
+    with Store.open(stopped):
+        refused = purectrl("resume", stopped)
+    assert refused.returncode == 2
+    assert f"is being written by process {os.getpid()}" in refused.stderr
+
+
+def test_old_checkpoints_are_removed(finished):
+    assert 1 <= len(checkpoints(finished)) <= 2
+
+
+def test_checkpoints_take_a_small_share_of_the_time(tmp_path):
+    """The cost of a checkpoint is made large; the time between two of them must grow with it."""
+    spec = Spec.of("finite", "pure-base", measurements=300, paths=8, steps=8)
+    times = []
+    original = Store.checkpoint
+
+    def slow(self, state):
+        begin = time.perf_counter()
+        time.sleep(0.005)
+        original(self, state)
+        times.append((begin, time.perf_counter()))
+
+    Store.checkpoint = slow
+    try:
+        run(spec, tmp_path / "run", quiet=True)
+    finally:
+        Store.checkpoint = original
+    for (_, end), (begin, _), cost in zip(times, times[1:-1], [b - a for a, b in times], strict=False):
+        assert begin - end >= 0.9 * cost / CHECKPOINT_SHARE
+
+
+def test_records_and_summary_have_what_the_design_promises(finished):
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert summary["ledger"]["measurements"] == 400
+    assert summary["ledger"]["seconds"].keys() == {"total", "rollout", "fit", "plan", "compile"}
+    assert {"gap", "covered", "gap_curve"} <= summary["metrics"].keys()
+    assert {"purectrl", "python", "jax"} <= summary["versions"].keys()
+    records = read_records(finished)
+    assert [record["step"] for record in records] == list(range(1, 401))
+    assert read_config(finished)["settings"]["schedule"] == "on-misfit"
+    assert summary["ledger"]["updates"] == sum(record["updated"] != "neither" for record in records)
+
+
+def test_nothing_is_pickled():
+    source = Path(__file__).parents[2] / "src"
+    assert not [path for path in source.rglob("*.py") if "import pickle" in path.read_text()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops(tmp_path, finished, number):
+    out = tmp_path / "signalled"
+    process = start("run", "finite", "--algorithm", "pure-low-switch", "--seed", 3, "--out", out, *SMALL)
+    deadline = time.monotonic() + 120
+    while not (out / "checkpoint").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(number)
+    assert process.wait(60) in (130, 0)
+    resume(out, quiet=True)
+    assert left_by(out) == left_by(finished)
+
+
+def _tmpfs_command(folder):
+    """How to run a command with a tiny file system at `folder`, or None where that is not allowed."""
+    mount = f"mount -t tmpfs -o size=256k tmpfs '{folder}' && exec \"$@\""
+    command = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c", mount, "sh"]
+    if shutil.which("unshare") is None:
+        return None
+    return command if subprocess.run([*command, "true"], capture_output=True).returncode == 0 else None
+
+
+def test_a_full_disk_is_named_and_earlier_files_are_intact(tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = _tmpfs_command(folder)
+    if command is None:
+        pytest.skip("mounting a small file system is not permitted here")
+    script = (
+        f"'{sys.executable}' -m purectrl run finite --algorithm pure-low-switch --out '{folder}/run' --measurements 20000 "
+        f"--paths 8 --steps 8 --quiet; echo status $?; cp -r '{folder}/run' '{tmp_path}/copy'"
+    )
+    done = subprocess.run([*command, "sh", "-c", script], capture_output=True, text=True, timeout=300)
+    assert "status 1" in done.stdout
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads((tmp_path / "copy" / "config.json").read_text())["experiment"] == "finite"
+    assert not (tmp_path / "copy" / "summary.json").exists()
+    with Store.open(tmp_path / "copy") as store:  # what was saved before is still good
+        fresh = Spec.read(tmp_path / "copy").build().loop.init(Key.from_seed(0))
+        assert store.restore(fresh, lambda _: None).steps > 0
