@@ -1,15 +1,17 @@
 """Settings of a run, typed: each field is a flag of the command line and a line of `config.json`."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from purectrl.core import outputs, samplers, schedules
 from purectrl.core.errors import require
+from purectrl.core.keys import Key
 from purectrl.core.ledger import Budget
 from purectrl.core.outputs import OutputRule
 from purectrl.core.problem import Measuring
-from purectrl.core.samplers import Sampler
+from purectrl.core.samplers import Context, Sampler
 from purectrl.core.schedules import Schedule
 
 
@@ -54,6 +56,10 @@ class LoopConfig:
 
     def check(self) -> None:
         """Raises `InputError` if a setting is wrong; needs no JAX, so that a mistake is answered at once."""
+        for name, value in vars(self).items():
+            require(
+                not isinstance(value, float) or math.isfinite(value), f"{name}: must be a finite number, not {value}"
+            )
         N, m = Budget(self.measurements).measurements, make_sampler(self).m
         require(m <= N, f"m: one episode takes m = {m} measurements, more than the whole budget N = {N}")
         make_schedule(self)
@@ -87,6 +93,7 @@ class TheoryConfig(LoopConfig):
         super().check()
         Measuring(self.delta_t, self.reward_std, self.drift)
         require(self.horizon > 0, f"horizon: the episode length T must be positive, not {self.horizon}")
+        make_sampler(self)(Key(0), 1, Context(self.horizon))  # do its windows fit?
         require(self.diffusion >= 0, f"diffusion: g* cannot be negative, got {self.diffusion}")
         require(0 < self.delta < 1, f"delta: the failure probability δ must lie between 0 and 1, not {self.delta}")
         require(self.radius_scale > 0, f"radius_scale: must be positive, not {self.radius_scale}")

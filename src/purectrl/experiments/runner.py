@@ -72,8 +72,9 @@ def versions() -> dict[str, str]:
 
 def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
     """Runs `spec` into the directory `out`, which must be new or empty, and returns the summary."""
-    from purectrl.experiments.store import Store
+    from purectrl.experiments.store import Store, check_free
 
+    check_free(out)
     with compile_clock() as compiled:
         start = time.perf_counter()
         task = spec.build()  # before the directory exists: a wrong setting leaves nothing behind

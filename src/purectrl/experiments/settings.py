@@ -30,16 +30,12 @@ def parse(kind: type[T], arguments: Sequence[str], program: str, default: T | No
 
 
 def _condense(box: str, program: str) -> str:
-    """The message inside one of tyro's boxes, on one line."""
-    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()[1:-1]]
-    sections = re.split(r"─{5,}", "\n".join(lines))
-    message = " ".join(sections[0].split())
-    for section in sections[1:]:
-        words = section.split()
-        if words[:3] == ["Perhaps", "you", "meant:"]:
-            options = re.findall(r"--[\w.-]+", section)
-            message += f"; did you mean {options[0]}?" if options else ""
-    return f"{message} (`{program} --help` lists all options)"
+    """The message inside one of tyro's boxes, drawn with lines or in ASCII, on one line."""
+    text = "\n".join(line.strip("│|+ ") for line in box.splitlines()[1:-1])
+    first, *others = [" ".join(section.split()) for section in re.split("[─-]{5,}", text) if section.strip()]
+    meant = [re.search(r"--[\w-]+", section) for section in others if section.startswith("Perhaps you meant:")]
+    hint = f"; did you mean {meant[0].group()}?" if meant and meant[0] else ""
+    return f"{first}{hint} (`{program} --help` lists all options)"
 
 
 def from_json(default: C, values: Any, origin: Path) -> C:

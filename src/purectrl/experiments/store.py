@@ -41,14 +41,7 @@ class Store:
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "Store":
         """A new run in an empty or absent directory."""
-        if path.exists() and not path.is_dir():
-            raise StoreError(f"{path} is a file; --out takes a directory")
-        if (path / "config.json").exists():
-            raise StoreError(
-                f"{path} already holds a run: `purectrl resume {path}` goes on with it, or take another --out"
-            )
-        if path.exists() and any(entry.name != ".lock" for entry in path.iterdir()):
-            raise StoreError(f"{path} is not empty and holds no run; take another --out")
+        check_free(path)
         path.mkdir(parents=True, exist_ok=True)
         store = cls(path, _lock(path))
         try:
@@ -142,6 +135,16 @@ class Store:
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Writes `summary.json`: the run is over."""
         write_json(self.path / "summary.json", summary)
+
+
+def check_free(path: Path) -> None:
+    """Raises unless a new run may be written to `path`."""
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{path} is a file; --out takes a directory")
+    if (path / "config.json").exists():
+        raise StoreError(f"{path} already holds a run: `purectrl resume {path}` goes on with it, or take another --out")
+    if path.exists() and any(entry.name != ".lock" for entry in path.iterdir()):
+        raise StoreError(f"{path} is not empty and holds no run; take another --out")
 
 
 def _lock(path: Path) -> BinaryIO:

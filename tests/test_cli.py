@@ -1,0 +1,255 @@
+"""The command line: what is wrong is answered with exit status 2 in one or two lines, and leaves nothing behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from purectrl.cli import main
+
+RUN = ["run", "finite", "--algorithm", "pure-base", "--out", "OUT"]
+SWEEP = ["sweep", "finite", "--algorithms", "pure-base", "--out", "OUT"]
+
+WRONG = [
+    # commands, experiments, algorithms: a near miss is answered with the right name
+    (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
+    (["frobnicate"], "unknown command 'frobnicate': (one of: evaluate, list, resume, run, sweep)"),
+    (["list", "all"], "list takes no arguments, got 'all'"),
+    (["run"], "run needs an experiment first, one of: finite, lqr"),
+    (["run", "--algorithm", "pure-base"], "run needs an experiment first"),
+    (["run", "finit", *RUN[2:]], "unknown experiment 'finit': did you mean 'finite'?"),
+    (["run", "finite", "--algorithm", "pure-bass", "--out", "OUT"], "did you mean 'pure-base'?"),
+    (["run", "finite", "--algorithm", "seiko", "--out", "OUT"], "unknown algorithm for 'finite' 'seiko'"),
+    (["run", "finite", "--out", "OUT"], "--algorithm"),
+    (["run", "finite", "--algorithm", "pure-base"], "--out"),
+    ([*RUN, "surprise"], "Unrecognized options: surprise"),
+    ([*RUN, "--measurments", "5"], "did you mean --measurements?"),
+    ([*RUN, "--seed"], "Missing value for argument '--seed'"),
+    # values of the wrong kind
+    ([*RUN, "--m", "four"], "--m"),
+    ([*RUN, "--m", "2.5"], "--m"),
+    ([*RUN, "--lam", "six"], "--lam"),
+    ([*RUN, "--seed", "x"], "--seed"),
+    ([*RUN, "--sampler", "unifrom"], "invalid choice 'unifrom'"),
+    ([*RUN, "--schedule", "sometimes"], "invalid choice 'sometimes'"),
+    ([*RUN, "--drift", "guessed"], "invalid choice 'guessed'"),
+    ([*RUN, "--output", "best"], "invalid choice 'best'"),
+    ([*RUN, "--batches", "1", "two"], "--batches"),
+    # values out of range
+    ([*RUN, "--seed", "-1"], "seed: must be a non-negative integer, not -1"),
+    ([*RUN, "--measurements", "0"], "measurements: the budget N must be at least 1, not 0"),
+    ([*RUN, "--measurements", "-5"], "measurements: the budget N must be at least 1, not -5"),
+    ([*RUN, "--m", "0"], "m: an episode needs at least one measurement, not 0"),
+    ([*RUN, "--m", "10", "--measurements", "9"], "m = 10 measurements, more than the whole budget N = 9"),
+    ([*RUN, "--sampler", "geometric", "--lam", "0"], "lam: the temperature λ must be positive, not 0.0"),
+    ([*RUN, "--sampler", "geometric", "--lam", "nan"], "lam: must be a finite number, not nan"),
+    ([*RUN, "--sampler", "windows", "--windows", "11"], "windows: 11 windows of 0.2 do not fit"),
+    ([*RUN, "--sampler", "windows", "--window-step", "0"], "step: the time grid Δt must be positive"),
+    ([*RUN, "--sampler", "exponential-gaps", "--mean-gap", "-1"], "mean_gap: the mean gap must be positive"),
+    ([*RUN, "--every", "0"], "k: the number of episodes between updates must be at least 1"),
+    ([*RUN, "--schedule", "batches", "--batches", "3", "0"], "sizes: every batch needs at least one episode"),
+    ([*RUN, "--schedule", "batches", "--update", "before"], "initial: updating before the first batch needs exploring"),
+    ([*RUN, "--schedule", "geometric", "--growth", "0"], "growth: the growth factor η must be positive"),
+    ([*RUN, "--schedule", "geometric", "--first", "-2"], "first: the first batch must hold a positive number"),
+    ([*RUN, "--schedule", "on-misfit", "--factor", "0"], "factor: the misfit test needs a positive factor"),
+    ([*RUN, "--horizon", "0"], "horizon: the episode length T must be positive, not 0.0"),
+    ([*RUN, "--horizon", "inf"], "horizon: must be a finite number, not inf"),
+    ([*RUN, "--delta-t", "0"], "step: the measurement step Δ must be positive, not 0.0"),
+    ([*RUN, "--delta-t", "-0.1"], "step: the measurement step Δ must be positive, not -0.1"),
+    ([*RUN, "--delta", "1"], "delta: the failure probability δ must lie between 0 and 1, not 1.0"),
+    ([*RUN, "--diffusion", "-1"], "diffusion: g* cannot be negative, got -1.0"),
+    ([*RUN, "--reward-std", "-1"], "reward_std: a standard deviation cannot be negative"),
+    ([*RUN, "--radius-scale", "0"], "radius_scale: must be positive, not 0.0"),
+    ([*RUN, "--steps", "0"], "steps: the simulation needs at least one step, not 0"),
+    ([*RUN, "--paths", "1"], "paths: at least 2 are needed"),
+    (["run", "lqr", *RUN[2:], "--dimension", "5"], "dimension: must be 1, 2, 3 or 4, not 5"),
+    # directories
+    ([*RUN[:-1], "FILE"], "is a file; --out takes a directory"),
+    ([*RUN[:-1], "FOREIGN"], "is not empty and holds no run"),
+    ([*RUN[:-1], "HELD"], "already holds a run: `purectrl resume"),
+    (["resume"], "Missing from purectrl resume: PATH Directory of the run"),
+    (["resume", "OUT"], "does not exist"),
+    (["resume", "FILE"], "is not a directory"),
+    (["resume", "FOREIGN"], "holds no run: it has no config.json"),
+    (["resume", "BROKEN"], "config.json is not JSON: Expecting"),
+    (["resume", "ALIEN"], "is not the configuration of a purectrl run"),
+    (["resume", "FUTURE"], "has format 999, this version reads format 1"),
+    (["resume", "CHANGED"], "--m"),
+    (["resume", "MISNAMED"], "unknown setting 'mm'"),
+    (["evaluate", "OUT"], "does not exist"),
+    (["evaluate", "HELD"], "has not finished: `purectrl resume"),
+    (["evaluate", "HELD", "--episodes", "0"], "episodes: at least one is needed, not 0"),
+    # config files
+    ([*RUN, "--config", "OUT"], "does not exist"),
+    ([*RUN, "--config", "BROKEN/config.json"], "is not JSON"),
+    ([*RUN, "--config", "LIST"], "the settings should be an object of names and values"),
+    ([*RUN, "--config", "UNKNOWN"], "unknown setting 'measurments': did you mean 'measurements'?"),
+    ([*RUN, "--config", "NESTED"], "m should not be {'a': 1}"),
+    # sweeps
+    (["sweep"], "sweep needs an experiment first"),
+    (["sweep", "finite", "--out", "OUT"], "--algorithms"),
+    ([*SWEEP, "--seeds", "5:0"], "seeds: the range 5:0 is empty"),
+    ([*SWEEP, "--seeds", "some"], "seeds: 'some' is neither a range such as 0:5"),
+    ([*SWEEP, "--engine", "slurm"], "invalid choice 'slurm'"),
+    ([*SWEEP, "--workers", "0"], "workers: at least one is needed, not 0"),
+    ([*SWEEP, "--m", "0"], "m: an episode needs at least one measurement, not 0"),
+    (["sweep", "finite", "--algorithms", "pure-base", "pure-bass", "--out", "OUT"], "did you mean 'pure-base'?"),
+    (["sweep", "finite", "--algorithms", "pure-base", "pure-base", "--out", "OUT"], "one of them is named twice"),
+]
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Directories and files of every kind of wrong."""
+    settings = {"format": 1, "experiment": "finite", "algorithm": "pure-base", "seed": 0, "settings": {}}
+    content = {
+        "FOREIGN/thesis.tex": "do not touch",
+        "HELD/config.json": json.dumps(settings),
+        "BROKEN/config.json": '{"format": 1, ',
+        "ALIEN/config.json": '{"learning_rate": 1}',
+        "FUTURE/config.json": json.dumps({**settings, "format": 999}),
+        "CHANGED/config.json": json.dumps({**settings, "settings": {"m": "four"}}),
+        "MISNAMED/config.json": json.dumps({**settings, "settings": {"mm": 4}}),
+        "FILE": "a file",
+        "LIST": "[1, 2]",
+        "UNKNOWN": '{"measurments": 5}',
+        "NESTED": '{"m": {"a": 1}}',
+    }
+    for name, text in content.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def everything(folder):
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*") if path.name != ".lock"}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
+def test_a_wrong_call(places, capsys, arguments, message):
+    before = everything(places)
+    status = main([str(places / word) if word.isupper() or "/" in word else word for word in arguments])
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
+    assert captured.err.count("\n") <= 2
+    assert captured.out == ""
+    assert everything(places) == before
+
+
+def test_there_are_enough_wrong_calls():
+    assert len(WRONG) >= 40
+
+
+def test_a_wrong_call_of_the_real_program(tmp_path):
+    command = [sys.executable, "-m", "purectrl", "run", "finite", "--algorithm", "pure-base", "--m", "0"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == "error: m: an episode needs at least one measurement, not 0\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["run", "--help"], ["sweep", "--help"]])
+def test_help_helps(capsys, arguments):
+    try:
+        status = main(arguments)
+    except SystemExit as stop:
+        status = stop.code
+    assert status == 0
+    assert "usage: purectrl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_every_setting_is_in_the_help(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "lqr", "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for flag in ("--measurements", "--m ", "--sampler", "--lam", "--schedule", "--delta-t", "--dimension", "--out"):
+        assert flag in text
+    assert "N, the measurement budget" in text
+
+
+def test_the_algorithm_decides_the_defaults_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "finite", "--algorithm", "pure-low-rollout", "--help"])
+    text = capsys.readouterr().out
+    assert "(default: 4)" in text[text.index("--m INT") : text.index("--sampler")]
+
+
+def test_list_names_everything(capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    for name in ("finite", "lqr", "pure-base", "pure-low-switch", "pure-low-rollout"):
+        assert name in text
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("purectrl 0.")
+
+
+def test_a_run_says_what_it_did_and_where(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert (
+        main(
+            ["run", "lqr", "--algorithm", "pure-low-switch", "--out", str(out), "--measurements", "40", "--paths", "8"]
+        )
+        == 0
+    )
+    captured = capsys.readouterr()
+    assert "finished: lqr, pure-low-switch, seed 0" in captured.out
+    assert "40 measurements, 40 rollouts, " in captured.out
+    assert f"wrote {out}: checkpoint/, config.json, policy/, records.jsonl, summary.json" in captured.out
+    assert "lqr pure-low-switch seed 0: 100%  40 measurements" in captured.err  # a pipe: plain lines
+    assert main(["evaluate", str(out), "--episodes", "20"]) == 0
+    assert "20 fresh episodes (seed 0): reward " in capsys.readouterr().out
+    assert json.loads((out / "evaluation.json").read_text())["episodes"] == 20
+    ledger = json.loads((out / "summary.json").read_text())["ledger"]
+    assert ledger["evaluation_rollouts"] == 0
+
+
+def test_settings_come_from_preset_then_file_then_flags(tmp_path, capsys):
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"m": 2, "paths": 8, "steps": 8, "measurements": 30}))
+    out = tmp_path / "run"
+    base = ["run", "finite", "--algorithm", "pure-low-rollout", "--config", str(file), "--quiet"]
+    assert main([*base, "--measurements", "20", "--out", str(out)]) == 0
+    settings = json.loads((out / "config.json").read_text())["settings"]
+    assert (settings["m"], settings["measurements"], settings["schedule"]) == (2, 20, "every")
+    again = tmp_path / "again"
+    run_file = ["run", "finite", "--algorithm", "pure-low-rollout", "--config", str(out / "config.json"), "--quiet"]
+    assert main([*run_file, "--out", str(again)]) == 0
+    assert (again / "config.json").read_text() == (out / "config.json").read_text()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_same_seed_twice_gives_identical_records_and_another_seed_others(tmp_path):
+    lines = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        out = tmp_path / name
+        arguments = ["--measurements", "60", "--paths", "8", "--steps", "8", "--quiet", "--out", str(out)]
+        assert main(["run", "finite", "--algorithm", "pure-base", "--seed", str(seed), *arguments]) == 0
+        records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
+        lines.append([{key: value for key, value in record.items() if key != "seconds"} for record in records])
+    assert lines[0] == lines[1]
+    assert lines[0] != lines[2]
+
+
+def test_every_sampler_and_schedule_runs_from_the_command_line(tmp_path):
+    samplers = [["uniform"], ["equidistant"], ["geometric"], ["windows"], ["final"], ["exponential-gaps"]]
+    schedules = [["every", "--every", "3"], ["batches"], ["geometric"], ["on-misfit"]]
+    combinations = [(sampler, ["every", "--every", "7"]) for sampler in samplers] + [
+        (["uniform"], s) for s in schedules
+    ]
+    for number, (sampler, schedule) in enumerate(combinations):
+        out = Path(tmp_path / str(number))
+        arguments = ["--sampler", *sampler, "--schedule", *schedule, "--m", "2", "--measurements", "60", "--quiet"]
+        common = ["run", "finite", "--algorithm", "pure-base", "--paths", "4", "--steps", "4", "--out", str(out)]
+        assert main([*common, *arguments]) == 0
+        ledger = json.loads((out / "summary.json").read_text())["ledger"]
+        m = {"windows": 20, "final": 1}.get(sampler[0], 2)
+        assert ledger["rollouts"] == 60 // m
