@@ -13,7 +13,7 @@ help:
 	@echo "make run        install, run the main job into $(RUN), say what it wrote (RUN=DIR for another place)"
 	@echo "make test       install what the tests need, lint, type-check, test"
 	@echo "make test-all   the same and the deep, long checks"
-	@echo "make benchmark  costs as ratios"
+	@echo "make benchmark  measure the costs, write docs/results.md"
 	@echo "make format     format the code"
 	@echo "make clean      remove the virtual environment and caches; runs stay"
 
@@ -47,6 +47,7 @@ test-all: lint
 
 benchmark: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/loop_overhead.py
+	$(BIN)/python benchmarks/page.py
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .

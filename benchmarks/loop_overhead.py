@@ -2,17 +2,17 @@
 
     python benchmarks/loop_overhead.py
 
-Prints microseconds a step, their share of a whole `finite` run (building it included), and, with an oracle and a learner
+Writes docs/results/loop_overhead.json and prints it: microseconds a step, their share of a whole `finite` run (building it included), and, with an oracle and a learner
 that do nothing, the ratio of a step's cost at 100,000 measurements to that at 1,000.
 """
 
 import dataclasses
-import json
 import statistics
 import time
 from typing import Any
 
 import numpy as np
+from page import write_result
 
 from purectrl import core
 from purectrl.core.samplers import uniform
@@ -105,4 +105,4 @@ def growth(small: int = 1_000, large: int = 100_000, window: int = 500) -> float
 if __name__ == "__main__":
     algorithms = ("pure-base", "pure-low-switch", "pure-low-rollout")
     result = {algorithm: finite_run(algorithm, 4096) for algorithm in algorithms}
-    print(json.dumps({**result, "step_at_100000_over_1000": growth()}, indent=2))
+    write_result("loop_overhead", {**result, "step_at_100000_over_1000": growth()})

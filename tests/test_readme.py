@@ -1,0 +1,72 @@
+"""What the README says, typed."""
+
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"\| `(purectrl .*?)` \|", README)
+
+
+def shell(command, folder):
+    """Runs a command as a user of the virtual environment would."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        shlex.split(command), capture_output=True, text=True, cwd=folder, env={**os.environ, "PATH": path}
+    )
+
+
+def test_every_command_of_the_table(tmp_path):
+    """In order, since later ones use what earlier ones leave; with smaller budgets: it is the words that are tested."""
+    assert len(COMMANDS) == 7
+    for command in COMMANDS:
+        small = " --measurements 200 --paths 8" if " run " in command or " sweep " in command else ""
+        done = shell(command + ("" if "--help" in command else small), tmp_path)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert "Traceback" not in done.stderr
+
+
+def test_the_python_example(tmp_path, monkeypatch, capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "updates, gap" in capsys.readouterr().out
+
+
+def test_the_loop_is_as_long_as_the_readme_says():
+    (lines,) = re.findall(r"\[(\d+) lines\]\(src/purectrl/core/loop.py\)", README)
+    assert len((ROOT / "src/purectrl/core/loop.py").read_text().splitlines()) == int(lines) <= 80
+
+
+def test_links_lead_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_code_named_in_the_paper_map_exists():
+    for name in re.findall(
+        r"`((?:core|theory|systems|experiments)/\w+\.py)`", (ROOT / "docs/paper-to-code.md").read_text()
+    ):
+        assert (ROOT / "src/purectrl" / name).exists(), name
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(example, capsys):
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_make_and_ci_agree_with_the_readme():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("run:", "test:", "test-all:"):
+        assert f"\n{target}" in makefile
+    assert "make test" in (ROOT / ".ci/run").read_text()
