@@ -57,8 +57,8 @@ class Idle:
     def observe(self, state: int, block: core.Measurements) -> int:
         return state
 
-    def excess(self, state: int, data: core.Dataset) -> core.Excess:
-        return core.Excess(0.0, 0.0)
+    def excess(self, state: int, data: core.Dataset, key: core.Key) -> tuple[core.Excess, int]:
+        return core.Excess(0.0, 0.0), state
 
     def update(self, state: int, data: core.Dataset, which: core.Which, key: core.Key) -> core.Update:
         return core.Update(state, {}, {})

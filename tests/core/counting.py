@@ -38,8 +38,8 @@ class CountingLearner:
     def observe(self, state, block):
         return {**state, "seen": state["seen"] + block.t.size}
 
-    def excess(self, state, data):
-        return Excess(state["seen"] % 11, state["seen"] % 7)
+    def excess(self, state, data, key):
+        return Excess(state["seen"] % 11, state["seen"] % 7), state
 
     def update(self, state, data, which, key):
         self.updates.append(which)

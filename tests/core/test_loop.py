@@ -120,15 +120,22 @@ def test_the_last_output_is_the_plan_after_the_last_update():
     assert list(loop.run(loop.init(Key.from_seed(0))))[-1][0].output.plan == Plan(2, 0)
 
 
-def test_the_best_measured_output_has_the_best_mean():
+@pytest.mark.parametrize("block", [1, 20])
+def test_the_best_measured_output_has_the_best_mean(block):
+    """The middle one of three plans is better by half a standard deviation; blocks of one must not let luck win."""
+
+    class Learner(CountingLearner):
+        def plan(self, state):
+            return Plan(min(state["seen"] // 400, 2), 0)
+
     def rollout(key, plan, times):
         block = CountingSystem()(key, plan, times)
-        quality = {0: 0.0, 1: 3.0, 2: 1.0}[plan.policy]
-        return type(block)(block.t, block.x, block.u, None, block.r + quality)
+        return type(block)(block.t, block.x, block.u, None, block.r + {0: 0.0, 1: 0.5, 2: 0.0}[plan.policy])
 
-    oracle = Oracle(rollout, horizon=4.0, budget=Budget(60))
-    loop = Loop(oracle, samplers.uniform(), schedules.batches([20, 20]), CountingLearner(), outputs.best_measured)
-    assert list(loop.run(loop.init(Key.from_seed(0))))[-1][0].output.plan == Plan(1, 0)
+    oracle = Oracle(rollout, horizon=4.0, budget=Budget(1200))
+    loop = Loop(oracle, samplers.uniform(), schedules.every(block), Learner(), outputs.best_measured)
+    chosen = [list(loop.run(loop.init(Key.from_seed(seed))))[-1][0].output.plan for seed in range(20)]
+    assert chosen == [Plan(1, 0)] * 20
 
 
 @pytest.mark.parametrize(
@@ -161,6 +168,23 @@ def test_the_oracle_names_what_the_system_did_wrong():
         Oracle(CountingSystem(), 4.0, Budget(60), reward_range=(5.0, 6.0))(
             Key.from_seed(0), Plan(0, 0), np.array([[1.0]]), Ledger()
         )
+
+
+def test_an_unknown_phase_is_not_booked_silently():
+    with pytest.raises(InputError, match="seconds: unknown phase 'train'"):
+        Ledger().spent(train=5.0)
+
+
+def test_a_sampler_sees_what_an_adaptive_one_needs():
+    seen = []
+
+    def draw(key, episodes, context):
+        seen.append((context.plan, context.data.episodes, context.ledger.rollouts, context.learner["seen"]))
+        return np.ones((episodes, 1))
+
+    loop, _, _ = make(samplers.Sampler("adaptive", 1, draw), schedules.every(2), 6)
+    list(loop.run(loop.init(Key.from_seed(0))))
+    assert seen == [(Plan(0, 0), 0, 0, 0), (Plan(1, 0), 2, 2, 2), (Plan(2, 0), 4, 4, 4)]
 
 
 def test_a_budget_must_be_positive():

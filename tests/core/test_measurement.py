@@ -87,11 +87,33 @@ def test_a_reward_outside_its_range_is_named():
 
 def test_a_block_that_does_not_fit_the_earlier_ones_is_refused():
     data = Dataset().append(block(1, 0.0))
-    with pytest.raises(MeasurementError, match=r"t has shape \(3,\) in each episode, in the earlier episodes \(2,\)"):
+    with pytest.raises(
+        MeasurementError, match=r"t is float64\[3\] in each episode, in the earlier episodes float64\[2\]"
+    ):
         data.append(block(1, 0.0, m=3))
     bare = Measurements(np.zeros((1, 2)), np.zeros((1, 2, 3)), np.zeros((1, 2, 1)))
-    with pytest.raises(MeasurementError, match="y has shape None"):
+    with pytest.raises(MeasurementError, match="y is nothing in each episode"):
         data.append(bare)
+
+
+def test_integers_become_floats_and_other_kinds_are_refused():
+    counts = Measurements(
+        np.zeros((1, 1)), np.ones((1, 1, 1), int), np.ones((1, 1, 1), bool), None, np.ones((1, 1), int)
+    )
+    fractions = Measurements(np.zeros((1, 1)), np.ones((1, 1, 1)), np.ones((1, 1, 1)), None, np.full((1, 1), 0.7))
+    assert Dataset().append(counts).append(fractions).view.r.tolist() == [[1.0], [0.7]]
+    halves = Measurements(np.zeros((1, 1)), np.ones((1, 1, 1), np.float16), np.ones((1, 1, 1)), None, np.ones((1, 1)))
+    with pytest.raises(
+        MeasurementError, match=r"x is float16\[1, 1\] in each episode, in the earlier episodes float64\[1, 1\]"
+    ):
+        Dataset().append(counts).append(halves)
+
+
+def test_a_data_set_does_not_alias_the_arrays_it_was_given():
+    x = np.zeros((1, 1, 1))
+    data = Dataset().append(Measurements(np.zeros((1, 1)), x, np.zeros((1, 1, 1))))
+    x[:] = 5.0
+    assert data.view.x.item() == 0.0
 
 
 def test_an_empty_data_set_says_so():

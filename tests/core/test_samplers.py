@@ -35,11 +35,17 @@ CONTEXT = Context(horizon=10.0)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@given(seed=st.integers(0, 2**32), episodes=st.integers(1, 20))
-def test_every_sampler_returns_sorted_times_inside_the_episode(name, seed, episodes):
-    times = SAMPLERS[name](Key.from_seed(seed), episodes, CONTEXT)
+@given(seed=st.integers(0, 2**32), episodes=st.integers(1, 20), horizon=st.floats(25.0, 1e6))
+def test_every_sampler_returns_sorted_times_inside_the_episode(name, seed, episodes, horizon):
+    times = SAMPLERS[name](Key.from_seed(seed), episodes, Context(horizon))
     assert times.shape == (episodes, SAMPLERS[name].m)
-    check_times(times, CONTEXT.horizon)
+    check_times(times, horizon)
+
+
+@given(m=st.integers(1, 300), horizon=st.floats(1e-3, 1e3))
+def test_the_last_grid_point_is_the_end_of_the_episode_and_not_an_ulp_beyond(m, horizon):
+    for sampler in (equidistant(m), geometric(m)):
+        check_times(sampler(Key.from_seed(0), 3, Context(horizon)), horizon)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -116,6 +122,7 @@ def test_exponential_gaps_have_their_mean():
         (lambda: windows(0, 1.0, 0.1), "count: at least one window is needed, not 0"),
         (lambda: windows(1, 1.0, 0.0), "step: the time grid Δt must be positive, not 0.0"),
         (lambda: windows(1, 0.1, 0.2), "length: a window must hold at least one step of 0.2, not 0.1"),
+        (lambda: windows(1, 0.25, 0.1), "length: 0.25 is not a whole number of steps of 0.1"),
         (lambda: exponential_gaps(2, 0.0), "mean_gap: the mean gap must be positive, not 0.0"),
         (
             lambda: windows(11, 1.0, 0.1)(Key.from_seed(0), 1, CONTEXT),

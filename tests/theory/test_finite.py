@@ -70,7 +70,7 @@ def test_an_update_renews_only_the_set_it_is_told_to():
 def test_excess_is_in_units_of_the_radius():
     made = learner()
     state = made.observe(made.init(Key.from_seed(0)), some())
-    drift, reward = made.excess(state, None)
+    (drift, reward), _ = made.excess(state, None, Key.from_seed(0))
     assert drift == pytest.approx((state.drift_loss[state.drift] - state.drift_loss.min()) / 3.0)
     assert reward == pytest.approx((state.reward_loss[state.reward] - state.reward_loss.min()) / 2.0)
 

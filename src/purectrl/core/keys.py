@@ -6,6 +6,7 @@ on how many numbers were drawn before. That is what lets a stopped run go on bit
 
 import hashlib
 import math
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,9 @@ class Key(NamedTuple):
         )
 
     def _hash(self, names: tuple[int | str, ...], size: int) -> bytes:
-        return hashlib.blake2b(f"{self.bits:x} {names}".encode(), digest_size=size).digest()
+        # a NumPy integer must name the same key as the Python one
+        plain = tuple([name if isinstance(name, str) else operator.index(name) for name in names])
+        return hashlib.blake2b(f"{self.bits:x} {plain}".encode(), digest_size=size).digest()
 
     def generator(self) -> np.random.Generator:
         """A new NumPy generator that starts where this key says."""

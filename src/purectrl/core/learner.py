@@ -29,8 +29,9 @@ class Learner(Protocol):
         """Takes in new measurements (running statistics); never changes the plan."""
         ...
 
-    def excess(self, state: Any, data: Dataset) -> Excess:
-        """How badly the models behind the current plan fit all data, in units of their confidence radii."""
+    def excess(self, state: Any, data: Dataset, key: Key) -> tuple[Excess, Any]:
+        """How badly the models behind the current plan fit all data, in units of their confidence radii, and the state,
+        in which a learner may keep the fit that it made to find out; never changes the plan."""
         ...
 
     def update(self, state: Any, data: Dataset, which: Which, key: Key) -> Update:

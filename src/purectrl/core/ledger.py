@@ -6,7 +6,7 @@ The measurement budget N is a limit, not a hint: `charge` raises before the syst
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from purectrl.core.errors import BudgetError, require
+from purectrl.core.errors import BudgetError, InputError, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,14 @@ class Seconds(NamedTuple):
 
     def plus(self, **more: float) -> "Seconds":
         """The same account with `more` seconds on the named phases."""
+        if not more.keys() <= PHASES:
+            raise InputError(
+                f"seconds: unknown phase {min(more.keys() - PHASES)!r} (one of: {', '.join(self._fields)})"
+            )
         return Seconds(*[value + more.get(phase, 0.0) for phase, value in zip(self._fields, self, strict=True)])
+
+
+PHASES = frozenset(Seconds._fields)
 
 
 class Ledger(NamedTuple):

@@ -36,7 +36,8 @@ class Loop:
     def init(self, key: Key) -> State:
         """The state before the first episode (Algorithm 1, line 1, and line 3 for n = 1)."""
         learner = self.learner.init(key.child("init"))
-        return State(key, 0, Ledger(), Dataset(), learner, Output(self.learner.plan(learner)))
+        plan = self.learner.plan(learner)
+        return State(key, 0, Ledger(), Dataset(), learner, Output(plan, plan))
 
     def finished(self, state: State) -> bool:
         """Whether the budget has no room for another episode."""
@@ -45,20 +46,21 @@ class Loop:
     def step(self, state: State) -> tuple[State, Record]:
         """One block of episodes under one plan, then, if it is due, one update."""
         start = time.perf_counter()
-        plan, ledger = self.learner.plan(state.learner), state.ledger
         times_key, rollout_key, update_key, output_key = state.key.split(state.steps)
-        left = self.oracle.budget.episodes_left(ledger, self.sampler.m)
-        episodes = min(self.schedule.block(ledger, self.sampler.m), left)
+        plan, ledger, m = self.learner.plan(state.learner), state.ledger, self.sampler.m
+        episodes = min(self.schedule.block(ledger, m), self.oracle.budget.episodes_left(ledger, m))
 
         # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
-        times = self.sampler(times_key, episodes, Context(self.oracle.horizon, ledger, state.learner))
+        context = Context(self.oracle.horizon, ledger, state.learner, plan, state.data)
+        times = self.sampler(times_key, episodes, context)
         block, ledger = self.oracle(rollout_key, plan, times, ledger)
         data = state.data.append(block)
 
         # Algorithm 1, line 5; Algorithm 2, lines 6 and 7: whether F_{n+1} and R_{n+1} are due
         measured = time.perf_counter()
-        learner, info, seconds = self.learner.observe(state.learner, block), {}, {}
-        excess = self.learner.excess(learner, data) if self.schedule.watches_fit else None
+        learner, excess, info, seconds = self.learner.observe(state.learner, block), None, {}, {}
+        if self.schedule.watches_fit:
+            excess, learner = self.learner.excess(learner, data, update_key.child("excess"))
         which = self.schedule.due(ledger, excess)
         fitted = time.perf_counter()
         if which:  # update them; Algorithm 1, line 3 of episode n+1: plan optimistically in them

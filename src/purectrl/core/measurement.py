@@ -36,6 +36,8 @@ class Measurements:
     def __post_init__(self) -> None:
         for name, array in self._present():
             view = np.asarray(array).view()
+            if view.dtype.kind in "biu":  # a system that counts in integers must not make the whole data set integer
+                view = view.astype(np.float64)
             view.setflags(write=False)
             object.__setattr__(self, name, view)
         if self.t.ndim != 2:
@@ -106,7 +108,7 @@ class Dataset:
         self._buffer = _Buffer({}, 0)
         self.episodes = 0
         if block is not None:
-            self._buffer = _Buffer(dict(block._present()), block.episodes)
+            self._buffer = _Buffer({name: array.copy() for name, array in block._present()}, block.episodes)
             self.episodes = block.episodes
 
     def append(self, block: Measurements) -> "Dataset":
@@ -144,12 +146,12 @@ class _Buffer:
     def room_for(self, start: int, total: int, block: Measurements) -> "_Buffer":
         """This buffer if rows `start` to `total` are free in it, else a copy with twice the room."""
         for name, array in zip(NAMES, (block.t, block.x, block.u, block.y, block.r), strict=True):
-            earlier = self.arrays.get(name)
-            now, before = (None if a is None else a.shape[1:] for a in (array, earlier))
+            now, before = (None if a is None else (a.dtype, a.shape[1:]) for a in (array, self.arrays.get(name)))
             if now != before:
-                raise MeasurementError(f"{name} has shape {now} in each episode, in the earlier episodes {before}")
+                now, before = ("nothing" if kind is None else f"{kind[0]}{list(kind[1])}" for kind in (now, before))
+                raise MeasurementError(f"{name} is {now} in each episode, in the earlier episodes {before}")
         capacity = len(self.arrays["t"])
-        if self.filled == start and total <= capacity and self.arrays["t"].flags.writeable:
+        if self.filled == start and total <= capacity:
             return self
         grown = {}
         for name, array in self.arrays.items():

@@ -14,6 +14,7 @@ import numpy as np
 from purectrl.core.errors import require
 from purectrl.core.keys import Key
 from purectrl.core.ledger import Ledger
+from purectrl.core.measurement import Dataset
 
 
 class Context(NamedTuple):
@@ -25,6 +26,10 @@ class Context(NamedTuple):
     """What was spent so far."""
     learner: Any = None
     """The learner's state."""
+    plan: Any = None
+    """The plan that is about to run."""
+    data: Dataset = Dataset()
+    """All measurements so far."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def geometric(m: int, lam: float = 6.0) -> Sampler:
 
     def draw(key: Key, episodes: int, context: Context) -> np.ndarray:
         index = np.searchsorted(cumulative, key.uniform(episodes, m), side="right")
-        return (np.minimum(index, m - 1) + 1) * (context.horizon / m)
+        return (np.minimum(index, m - 1) + 1) / m * context.horizon
 
     return Sampler("geometric", m, draw)
 
@@ -114,6 +119,7 @@ def windows(count: int, length: float, step: float, overlap: bool = False) -> Sa
     require(step > 0, f"step: the time grid Δt must be positive, not {step}")
     require(length >= step, f"length: a window must hold at least one step of {step}, not {length}")
     points = round(length / step)
+    require(abs(points * step - length) < 1e-6 * length, f"length: {length} is not a whole number of steps of {step}")
 
     def draw(key: Key, episodes: int, context: Context) -> np.ndarray:
         free = context.horizon - (length if overlap else count * length)

@@ -139,6 +139,8 @@ def geometric(first: float, growth: float, initial: int = 0) -> Schedule:
         return first * growth**ledger.updates * (1 - 1e-12)
 
     def block(ledger: Ledger, m: int) -> int:
+        if ledger.rollouts < initial:  # a block of its own, so that exploring may differ from what follows
+            return initial - ledger.rollouts
         return max(1, math.ceil(threshold(ledger) / m) + initial - ledger.rollouts)
 
     def due(ledger: Ledger, excess: Excess | None) -> Which:

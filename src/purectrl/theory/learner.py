@@ -75,11 +75,11 @@ class FiniteLearner:
             reward_loss=state.reward_loss + reward.sum(axis=0, dtype=np.float64),
         )
 
-    def excess(self, state: FiniteState, data: Dataset) -> Excess:
+    def excess(self, state: FiniteState, data: Dataset, key: Key) -> tuple[Excess, FiniteState]:
         """(L(f_n) − min L)/β_F and (L(b_n) − min L)/β_R: what Algorithm 2 compares with 5 (lines 6 and 7)."""
         drift = state.drift_loss[state.drift] - state.drift_loss.min()
         reward = state.reward_loss[state.reward] - state.reward_loss.min()
-        return Excess(float(drift) / self.beta_drift, float(reward) / self.beta_reward)
+        return Excess(float(drift) / self.beta_drift, float(reward) / self.beta_reward), state
 
     def update(self, state: FiniteState, data: Dataset, which: Which, key: Key) -> Update:
         """The named confidence sets anew, then the optimistic argmax in both."""
