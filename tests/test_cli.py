@@ -46,18 +46,22 @@ WRONG = [
     ([*RUN, "--sampler", "geometric", "--lam", "0"], "lam: the temperature λ must be positive, not 0.0"),
     ([*RUN, "--sampler", "geometric", "--lam", "nan"], "lam: must be a finite number, not nan"),
     ([*RUN, "--sampler", "windows", "--windows", "11"], "windows: 11 windows of 0.2 do not fit"),
-    ([*RUN, "--sampler", "windows", "--window-step", "0"], "step: the time grid Δt must be positive"),
+    ([*RUN, "--sampler", "windows", "--window-step", "0"], "window_step: the time grid Δt must be positive"),
     ([*RUN, "--sampler", "exponential-gaps", "--mean-gap", "-1"], "mean_gap: the mean gap must be positive"),
-    ([*RUN, "--every", "0"], "k: the number of episodes between updates must be at least 1"),
-    ([*RUN, "--schedule", "batches", "--batches", "3", "0"], "sizes: every batch needs at least one episode"),
+    ([*RUN, "--every", "0"], "every: the number of episodes between updates must be at least 1"),
+    ([*RUN, "--schedule", "batches", "--batches", "3", "0"], "batches: every batch needs at least one episode"),
     ([*RUN, "--schedule", "batches", "--update", "before"], "initial: updating before the first batch needs exploring"),
+    (
+        [*RUN, "--schedule", "batches", "--batches", "3", "4"],
+        "batches: initial + batches = 7 episodes, the budget of N = 4096",
+    ),
     ([*RUN, "--schedule", "geometric", "--growth", "0"], "growth: the growth factor η must be positive"),
     ([*RUN, "--schedule", "geometric", "--first", "-2"], "first: the first batch must hold a positive number"),
     ([*RUN, "--schedule", "on-misfit", "--factor", "0"], "factor: the misfit test needs a positive factor"),
     ([*RUN, "--horizon", "0"], "horizon: the episode length T must be positive, not 0.0"),
     ([*RUN, "--horizon", "inf"], "horizon: must be a finite number, not inf"),
-    ([*RUN, "--delta-t", "0"], "step: the measurement step Δ must be positive, not 0.0"),
-    ([*RUN, "--delta-t", "-0.1"], "step: the measurement step Δ must be positive, not -0.1"),
+    ([*RUN, "--delta-t", "0"], "delta_t: the measurement step Δ must be positive, not 0.0"),
+    ([*RUN, "--delta-t", "-0.1"], "delta_t: the measurement step Δ must be positive, not -0.1"),
     ([*RUN, "--delta", "1"], "delta: the failure probability δ must lie between 0 and 1, not 1.0"),
     ([*RUN, "--diffusion", "-1"], "diffusion: g* cannot be negative, got -1.0"),
     ([*RUN, "--reward-std", "-1"], "reward_std: a standard deviation cannot be negative"),
@@ -86,6 +90,11 @@ WRONG = [
     ([*RUN, "--config", "BROKEN/config.json"], "is not JSON"),
     ([*RUN, "--config", "LIST"], "the settings should be an object of names and values"),
     ([*RUN, "--config", "UNKNOWN"], "unknown setting 'measurments': did you mean 'measurements'?"),
+    (
+        [*RUN, "--config", "OTHER/config.json"],
+        "is of a run with 'pure-low-switch', whose settings are not those of",
+    ),
+    ([*RUN[:-1], "FILE/inside"], "cannot be written"),
     ([*RUN, "--config", "NESTED"], "m should not be {'a': 1}"),
     # sweeps
     (["sweep"], "sweep needs an experiment first"),
@@ -103,7 +112,14 @@ WRONG = [
 @pytest.fixture
 def places(tmp_path):
     """Directories and files of every kind of wrong."""
-    settings = {"format": 1, "experiment": "finite", "algorithm": "pure-base", "seed": 0, "settings": {}}
+    settings = {
+        "format": 1,
+        "experiment": "finite",
+        "algorithm": "pure-base",
+        "seed": 0,
+        "settings": {},
+        "versions": {},
+    }
     content = {
         "FOREIGN/thesis.tex": "do not touch",
         "HELD/config.json": json.dumps(settings),
@@ -112,6 +128,7 @@ def places(tmp_path):
         "FUTURE/config.json": json.dumps({**settings, "format": 999}),
         "CHANGED/config.json": json.dumps({**settings, "settings": {"m": "four"}}),
         "MISNAMED/config.json": json.dumps({**settings, "settings": {"mm": 4}}),
+        "OTHER/config.json": json.dumps({**settings, "algorithm": "pure-low-switch"}),
         "FILE": "a file",
         "LIST": "[1, 2]",
         "UNKNOWN": '{"measurments": 5}',
@@ -241,7 +258,7 @@ def test_the_same_seed_twice_gives_identical_records_and_another_seed_others(tmp
 
 def test_every_sampler_and_schedule_runs_from_the_command_line(tmp_path):
     samplers = [["uniform"], ["equidistant"], ["geometric"], ["windows"], ["final"], ["exponential-gaps"]]
-    schedules = [["every", "--every", "3"], ["batches"], ["geometric"], ["on-misfit"]]
+    schedules = [["every", "--every", "3"], ["batches", "--batches", "10", "20"], ["geometric"], ["on-misfit"]]
     combinations = [(sampler, ["every", "--every", "7"]) for sampler in samplers] + [
         (["uniform"], s) for s in schedules
     ]

@@ -223,7 +223,13 @@ def _parse(kind: type[Any], chosen: Experiment, algorithm: str | None, command: 
         from purectrl.experiments.files import read_json
 
         values = read_json(Path(file))
-        values = values["settings"] if isinstance(values, dict) and "settings" in values else values
+        if isinstance(values, dict) and "settings" in values:  # the config.json of a run
+            if algorithm is not None and values.get("algorithm", algorithm) != algorithm:
+                raise InputError(
+                    f"config: {file} is of a run with {values['algorithm']!r}, whose settings are not "
+                    f"those of {algorithm!r}; keep only the settings that you want in a file"
+                )
+            values = values["settings"]
         settings = from_json(settings, values, Path(file))
     field = ("settings", tyro.conf.OmitArgPrefixes[type(settings)], dataclasses.field(default=settings))  # type: ignore[misc]
     whole = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True, kw_only=True)

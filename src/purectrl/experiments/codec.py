@@ -21,7 +21,9 @@ Scalars = dict[str, Any]
 
 
 def pack(tree: Any, prefix: str) -> tuple[Arrays, Scalars]:
-    """The leaves of `tree` by path: arrays, and numbers, strings and booleans.
+    """The leaves of `tree` by path: arrays (JAX keys among them), and numbers, strings and booleans.
+
+    Functions, such as a network's activation, belong to the code and are not stored.
 
     >>> pack({"a": 1, "b": np.zeros(2)}, "state")
     ({"state['b']": array([0., 0.])}, {"state['a']": 1})
@@ -29,11 +31,13 @@ def pack(tree: Any, prefix: str) -> tuple[Arrays, Scalars]:
     arrays, scalars = {}, {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = prefix + jax.tree_util.keystr(path)
-        if isinstance(leaf, np.ndarray | jax.Array):
+        if _is_key(leaf):
+            arrays[name] = np.asarray(jax.random.key_data(leaf))
+        elif isinstance(leaf, np.ndarray | np.generic | jax.Array):
             arrays[name] = np.asarray(leaf)
         elif isinstance(leaf, bool | int | float | str):
             scalars[name] = leaf
-        else:
+        elif not callable(leaf):
             raise StoreError(f"{name} is a {type(leaf).__name__}: a state holds arrays, numbers and strings only")
     return arrays, scalars
 
@@ -41,19 +45,34 @@ def pack(tree: Any, prefix: str) -> tuple[Arrays, Scalars]:
 def unpack(template: Any, prefix: str, arrays: Arrays, scalars: Scalars) -> Any:
     """`template` with every leaf replaced by the one stored under its path."""
 
+    def stored(name: str, like: Any) -> np.ndarray:
+        found = arrays.get(name)
+        if found is None or found.shape != like.shape or found.dtype != like.dtype:
+            have = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise StoreError(f"{name} should be {like.dtype}{list(like.shape)}, the file holds {have}")
+        return found
+
     def restore(path: Any, leaf: Any) -> Any:
         name = prefix + jax.tree_util.keystr(path)
-        if isinstance(leaf, np.ndarray | jax.Array):
-            found = arrays.get(name)
-            if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
-                have = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-                raise StoreError(f"{name} should be {leaf.dtype}{list(leaf.shape)}, the file holds {have}")
-            return found if isinstance(leaf, np.ndarray) else jnp.asarray(found)
+        if _is_key(leaf):
+            return jax.random.wrap_key_data(stored(name, jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        if isinstance(leaf, np.generic):
+            return stored(name, leaf)[()]
+        if isinstance(leaf, np.ndarray):
+            return stored(name, leaf)
+        if isinstance(leaf, jax.Array):
+            return jnp.asarray(stored(name, leaf))
+        if callable(leaf):
+            return leaf
         if type(scalars.get(name)) is not type(leaf):
             raise StoreError(f"{name} should be a {type(leaf).__name__}, the file holds {scalars.get(name)!r}")
         return scalars[name]
 
     return jax.tree_util.tree_map_with_path(restore, template)
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def pack_state(state: State) -> tuple[Arrays, Scalars]:

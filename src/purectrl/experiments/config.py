@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from purectrl.core import outputs, samplers, schedules
-from purectrl.core.errors import require
+from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
 from purectrl.core.ledger import Budget
 from purectrl.core.outputs import OutputRule
@@ -60,9 +60,16 @@ class LoopConfig:
             require(
                 not isinstance(value, float) or math.isfinite(value), f"{name}: must be a finite number, not {value}"
             )
-        N, m = Budget(self.measurements).measurements, make_sampler(self).m
+        N = Budget(self.measurements).measurements
+        m = _flags(make_sampler, self, count="windows", length="window_length", step="window_step").m
         require(m <= N, f"m: one episode takes m = {m} measurements, more than the whole budget N = {N}")
-        make_schedule(self)
+        _flags(make_schedule, self, k="every", sizes="batches")
+        episodes = self.initial + sum(self.batches)
+        require(
+            self.schedule != "batches" or episodes == N // m,
+            f"batches: initial + batches = {episodes} episodes, the budget of N = {N} with m = {m} holds {N // m}; "
+            "make them equal",
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class TheoryConfig(LoopConfig):
     def check(self) -> None:
         """As `LoopConfig.check`, for the whole experiment."""
         super().check()
-        Measuring(self.delta_t, self.reward_std, self.drift)
+        _flags(lambda config: Measuring(config.delta_t, config.reward_std, config.drift), self, step="delta_t")
         require(self.horizon > 0, f"horizon: the episode length T must be positive, not {self.horizon}")
         make_sampler(self)(Key(0), 1, Context(self.horizon))  # do its windows fit?
         require(self.diffusion >= 0, f"diffusion: g* cannot be negative, got {self.diffusion}")
@@ -112,6 +119,15 @@ class LqrConfig(TheoryConfig):
         """As `LoopConfig.check`, for the whole experiment."""
         super().check()
         require(1 <= self.dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {self.dimension}")
+
+
+def _flags(make: Callable[[Any], Any], config: LoopConfig, **flags: str) -> Any:
+    """`make(config)`, with arguments in its errors called by the names of their settings."""
+    try:
+        return make(config)
+    except InputError as error:
+        name, _, rest = str(error).partition(":")
+        raise InputError(f"{flags.get(name, name)}:{rest}") from None
 
 
 def make_sampler(config: LoopConfig) -> Sampler:

@@ -52,9 +52,14 @@ def to_json(value: Any, indent: int | None = 2) -> str:
     '{"a": null, "b": [1, 2.5]}'
     """
     try:
-        return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
+        return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False, default=_plain)
     except ValueError:
         return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy or JAX scalar or array as what JSON knows."""
+    return value.tolist()
 
 
 def _finite(value: Any) -> Any:
@@ -64,7 +69,7 @@ def _finite(value: Any) -> Any:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    return value
+    return _finite(value.tolist()) if hasattr(value, "tolist") else value
 
 
 def write_json(path: Path, value: Any) -> None:

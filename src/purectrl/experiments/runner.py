@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from purectrl.core.errors import StoreError, require
+from purectrl.core.errors import InputError, StoreError, require
 from purectrl.core.keys import Key
 from purectrl.core.learner import Record, State
 from purectrl.experiments.config import LoopConfig
@@ -84,9 +85,12 @@ def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
 
 def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
     """Goes on with the run in `out`, bit for bit as if it had never stopped, and returns the summary."""
-    from purectrl.experiments.store import Store, read_summary
+    from purectrl.experiments.store import Store, read_config, read_summary
 
     spec = Spec.read(out)
+    if (found := read_config(out)["versions"]) != versions():
+        other = [f"{name} {found.get(name)}" for name, version in versions().items() if found.get(name) != version]
+        _warn(f"the run in {out} was started with {', '.join(other)}: what follows may differ in the last bits")
     with Store.open(out) as store:
         if (summary := read_summary(out)) is not None:
             return summary
@@ -114,24 +118,37 @@ def evaluate(out: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
 
 
 def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float], start: float) -> dict[str, Any]:
+    from purectrl.experiments.codec import pack_state
     from purectrl.experiments.store import read_records
 
     loop = task.loop
-    state = store.restore(loop.init(Key.from_seed(spec.seed)), _warn)
+    fresh = loop.init(Key.from_seed(spec.seed))
+    pack_state(fresh)  # a state that cannot be saved is found out now and not at the first checkpoint
+    state = store.restore(fresh, _warn)
     built = saved = time.perf_counter()
-    state, cost = _spend(state, compiled, total=built - start, plan=built - start), 0.0
+    cost, before = 0.0, state.ledger.seconds.total + built - start
     label = f"{spec.experiment} {spec.algorithm} seed {spec.seed}"
+
+    def settle(state: State) -> State:
+        """Books the seconds outside of steps, so that the total is the time on the clock, and all compilations."""
+        total = before + time.perf_counter() - built - state.ledger.seconds.total
+        compiling = sum(compiled)
+        compiled.clear()
+        return state._replace(ledger=state.ledger.spent(total=total, compile=compiling))
+
+    state = settle(state)
     with stop_gently() as stopped, progress(label, loop.oracle.budget.measurements, quiet) as show:
         show(state.ledger)
         while not (loop.finished(state) or stopped):
             state, record = loop.step(state)
-            state = _spend(state, compiled) if compiled else state
             store.append(_line(state, record, task))
             show(state.ledger)
             if (now := time.perf_counter()) - saved > cost / CHECKPOINT_SHARE:
+                state = settle(state)
                 store.checkpoint(state)
                 saved = time.perf_counter()
                 cost = saved - now
+        state = settle(state)
         store.checkpoint(state)
     if not loop.finished(state):
         raise KeyboardInterrupt
@@ -149,13 +166,6 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
     return summary
 
 
-def _spend(state: State, compiled: list[float], **seconds: float) -> State:
-    """Books seconds that passed outside of steps, and compilations wherever they happened; empties `compiled`."""
-    compiling = sum(compiled)
-    compiled.clear()
-    return state._replace(ledger=state.ledger.spent(compile=compiling, **seconds))
-
-
 def _line(state: State, record: Record, task: Task) -> dict[str, Any]:
     """One step as a line of `records.jsonl`."""
     ledger, block = state.ledger, record.block
@@ -170,7 +180,12 @@ def _line(state: State, record: Record, task: Task) -> dict[str, Any]:
     }
     if record.excess is not None:
         line |= {"excess_drift": record.excess.drift, "excess_reward": record.excess.reward}
-    return line | record.info | task.probe(state, record) | {"seconds": round(ledger.seconds.total, 6)}
+    line["seconds"] = round(ledger.seconds.total, 6)
+    for more in (record.info, task.probe(state, record)):
+        if taken := line.keys() & more.keys():
+            raise InputError(f"records: {min(taken)!r} is a column of every run; give the learner's another name")
+        line |= more
+    return line
 
 
 def _warn(message: str) -> None:
@@ -181,6 +196,9 @@ def _warn(message: str) -> None:
 def stop_gently() -> Iterator[list[int]]:
     """Collects SIGINT and SIGTERM, so that a step in progress ends and is saved; a second one stops at once."""
     received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield received
+        return
 
     def note(number: int, _: Any) -> None:
         if received:

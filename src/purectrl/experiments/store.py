@@ -10,6 +10,7 @@ between two checkpoints goes back to exactly where the older one was.
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import socket
@@ -37,19 +38,20 @@ class Store:
         self.path, self._lock = path, lock
         self._records: BinaryIO | None = None
         self._bytes, self._checksum = 0, 0
+        self._config = hashlib.blake2b((path / "config.json").read_bytes(), digest_size=16).hexdigest()
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "Store":
         """A new run in an empty or absent directory."""
         check_free(path)
         path.mkdir(parents=True, exist_ok=True)
-        store = cls(path, _lock(path))
+        lock = _lock(path)
         try:
             write_json(path / "config.json", {"format": FORMAT, **config})
+            return cls(path, lock)
         except BaseException:
-            store.close()
+            lock.close()
             raise
-        return store
 
     @classmethod
     def open(cls, path: Path) -> "Store":
@@ -83,6 +85,8 @@ class Store:
         for path in found:
             try:
                 arrays, content = read_sealed(path)
+                if content["config"] != self._config:
+                    raise StoreError(f"{path} was saved with another config.json")
                 self._check_records(path, content)
                 state = codec.unpack_state(fresh, arrays, content["state"])
                 break
@@ -122,7 +126,8 @@ class Store:
         folder.mkdir(exist_ok=True)
         arrays, scalars = codec.pack_state(state)
         records = {"bytes": self._bytes, "checksum": self._checksum}
-        write_sealed(folder / f"{state.steps:012d}.safetensors", arrays, {"state": scalars, "records": records})
+        content = {"state": scalars, "records": records, "config": self._config}
+        write_sealed(folder / f"{state.steps:012d}.safetensors", arrays, content)
         for old in sorted(folder.glob("[0-9]*.safetensors"))[:-KEPT]:
             old.unlink()
 
@@ -143,8 +148,11 @@ def check_free(path: Path) -> None:
         raise StoreError(f"{path} is a file; --out takes a directory")
     if (path / "config.json").exists():
         raise StoreError(f"{path} already holds a run: `purectrl resume {path}` goes on with it, or take another --out")
-    if path.exists() and any(entry.name != ".lock" for entry in path.iterdir()):
+    if path.exists() and any(not (entry.name == ".lock" or entry.match(TEMPORARY)) for entry in path.iterdir()):
         raise StoreError(f"{path} is not empty and holds no run; take another --out")
+    nearest = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise StoreError(f"{path} cannot be written: {nearest} is not a directory that you may write to")
 
 
 def _lock(path: Path) -> BinaryIO:
@@ -170,7 +178,10 @@ def read_config(path: Path) -> dict[str, Any]:
     if not (path / "config.json").exists():
         raise StoreError(f"{path} holds no run: it has no config.json")
     config = read_json(path / "config.json")
-    if not isinstance(config, dict) or not {"format", "experiment", "algorithm", "seed", "settings"} <= config.keys():
+    if (
+        not isinstance(config, dict)
+        or not {"format", "experiment", "algorithm", "seed", "settings", "versions"} <= config.keys()
+    ):
         raise StoreError(f"{path / 'config.json'} is not the configuration of a purectrl run")
     if config["format"] != FORMAT:
         raise StoreError(f"{path} has format {config['format']!r}, this version reads format {FORMAT}")

@@ -1,5 +1,6 @@
 """Many runs: every algorithm with every seed, on all cores or on a cluster. A sweep that was stopped goes on."""
 
+import functools
 import multiprocessing
 import os
 import threading
@@ -80,8 +81,9 @@ def perform(job: Job) -> Outcome:
     try:
         exists = (job.out / "config.json").exists()
         return Outcome(job, resume(job.out, quiet=True) if exists else run(job.spec, job.out, quiet=True))
-    except (PurectrlError, OSError) as error:
-        return Outcome(job, None, str(error))
+    except Exception as error:  # whatever it is, it is this job's, and the others go on
+        words = str(error) if isinstance(error, PurectrlError) else f"{type(error).__name__}: {error}"
+        return Outcome(job, None, words)
 
 
 def local(workers: int | None = None) -> Engine:
@@ -93,13 +95,25 @@ def local(workers: int | None = None) -> Engine:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent) as pool:
             try:
-                for future in as_completed([pool.submit(perform, job) for job in jobs]):
-                    yield future.result()
+                running = {pool.submit(perform, job): job for job in jobs}
+                for future in as_completed(running):
+                    yield _outcome(running[future], future.result)
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
     return engine
+
+
+def _outcome(job: Job, result: Callable[[], Outcome]) -> Outcome:
+    """What a worker returned, or that it died (out of memory, a lost node)."""
+    try:
+        found = result()
+    except Exception as error:
+        return Outcome(job, None, f"its worker died: {type(error).__name__}: {error}")
+    if found.summary is not None and read_summary(job.out) is None:
+        return Outcome(job, None, f"finished elsewhere, but {job.out} is not there: the directory must be shared")
+    return found
 
 
 def _end_with_parent() -> None:
@@ -125,17 +139,14 @@ def on_ray(workers: int | None = None) -> Engine:
     def engine(jobs: Sequence[Job]) -> Iterator[Outcome]:
         ours = not ray.is_initialized()
         if ours:
-            cluster = "RAY_ADDRESS" in os.environ
-            ray.init(
-                include_dashboard=None if cluster else False,
-                log_to_driver=False,
-                **({} if cluster else {"num_cpus": workers}),
-            )
+            place = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "num_cpus": workers}
+            ray.init(include_dashboard=False, log_to_driver=False, **place)
         try:
-            waiting = [ray.remote(perform).options(num_cpus=1).remote(job) for job in jobs]
-            while waiting:
-                (done, *_), waiting = ray.wait(waiting)
-                yield ray.get(done)
+            submit = ray.remote(perform).options(num_cpus=1, max_retries=0).remote
+            running = {submit(job): job for job in jobs}
+            while running:
+                (done, *_), _ = ray.wait(list(running))
+                yield _outcome(running.pop(done), functools.partial(ray.get, done))
         finally:
             if ours:
                 ray.shutdown()

@@ -136,7 +136,8 @@ def enumerated(
             "gap_curve": [[int(rollouts[i]), float(regret[i] / rollouts[i])] for i in marks],
             "covered": all(record["covered"] for record in records),
             "optimum": float(exact.mean.max()),
-            "monte_carlo_error": exact.error,
+            "planning_error": values.error,
+            "truth_error": exact.error,
         }
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:

@@ -1,0 +1,67 @@
+"""The theory's experiments: what the summary says is what happened."""
+
+import numpy as np
+import pytest
+from helpers import left_by
+
+from purectrl.core import Key
+from purectrl.experiments import Spec, evaluate, run
+from purectrl.experiments.store import read_records
+
+SMALL = {"measurements": 600, "paths": 64, "steps": 10}
+
+
+def test_the_metrics_are_those_of_the_records(tmp_path):
+    summary = run(Spec.of("finite", "pure-low-rollout", **SMALL), tmp_path / "run", quiet=True)
+    records = read_records(tmp_path / "run")
+    gaps = np.repeat([record["gap"] for record in records], [record["episodes"] for record in records])
+    metrics = summary["metrics"]
+    assert metrics["gap"] == pytest.approx(np.mean(gaps))
+    assert metrics["gap_last"] == gaps[-1]
+    assert metrics["gap_output"] in gaps
+    for rollouts, gap in metrics["gap_curve"]:
+        assert gap == pytest.approx(np.mean(gaps[:rollouts]))
+    assert metrics["gap_curve"][-1][0] == len(gaps) == 150
+
+
+def test_low_rollout_with_one_measurement_is_base_bit_for_bit(tmp_path):
+    run(Spec.of("finite", "pure-base", seed=4, **SMALL), tmp_path / "base", quiet=True)
+    run(Spec.of("finite", "pure-low-rollout", seed=4, m=1, **SMALL), tmp_path / "rollout", quiet=True)
+    (base, base_records), (rollout, rollout_records) = left_by(tmp_path / "base"), left_by(tmp_path / "rollout")
+    assert base_records == rollout_records
+    assert base["metrics"] == rollout["metrics"]
+    assert base["ledger"] == rollout["ledger"]
+
+
+def test_low_switch_with_every_as_its_schedule_is_base_bit_for_bit(tmp_path):
+    run(Spec.of("lqr", "pure-base", **SMALL), tmp_path / "base", quiet=True)
+    run(Spec.of("lqr", "pure-low-switch", schedule="every", **SMALL), tmp_path / "switch", quiet=True)
+    assert left_by(tmp_path / "base")[1] == left_by(tmp_path / "switch")[1]
+
+
+def test_fresh_episodes_agree_with_the_table(tmp_path):
+    summary = run(Spec.of("lqr", "pure-base", **SMALL), tmp_path / "run", quiet=True)
+    found = evaluate(tmp_path / "run", episodes=4000)["metrics"]
+    expected = summary["metrics"]["optimum"] - summary["metrics"]["gap_output"]
+    assert found["reward"] == pytest.approx(
+        expected, abs=4 * (found["reward_error"] + summary["metrics"]["truth_error"])
+    )
+    assert found["gap"] == summary["metrics"]["gap_output"]
+
+
+@pytest.mark.parametrize("name", ["finite", "lqr"])
+def test_the_truth_is_covered_in_at_least_the_promised_share_of_runs(name):
+    """Theorem 1, first bullet, with theorem radii and δ = 0.1 over 40 seeds, at every n."""
+    spec = Spec.of(name, "pure-low-rollout", m=4, measurements=200, paths=16, steps=10)
+    task = spec.build()
+    covered = []
+    for seed in range(40):
+        records = [task.probe(*step) for step in task.loop.run(task.loop.init(Key.from_seed(seed)))]
+        covered.append(all(record["covered"] for record in records))
+    assert np.mean(covered) >= 0.9
+
+
+def test_the_noise_scale_grows_with_the_dimension():
+    """G = sqrt(d) · g/sqrt(Δ) enters β_F through its square: the radius grows linearly in d at equal class size."""
+    betas = [Spec.of("lqr", "pure-base", dimension=d, **SMALL).build().loop.learner.beta_drift for d in (1, 2, 4)]
+    assert np.allclose(np.diff(betas), [betas[1] - betas[0], 2 * (betas[1] - betas[0])], rtol=0.02)
