@@ -6,7 +6,7 @@ The measurement budget N is a limit, not a hint: `charge` raises before the syst
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from purectrl.core.errors import BudgetError, InputError, require
+from purectrl.core.errors import BudgetError, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,13 @@ class Seconds(NamedTuple):
     plan: float = 0.0
     compile: float = 0.0
 
-    def plus(self, **more: float) -> "Seconds":
-        """The same account with `more` seconds on the named phases."""
-        if not more.keys() <= PHASES:
-            raise InputError(
-                f"seconds: unknown phase {min(more.keys() - PHASES)!r} (one of: {', '.join(self._fields)})"
-            )
-        return Seconds(*[value + more.get(phase, 0.0) for phase, value in zip(self._fields, self, strict=True)])
-
-
-PHASES = frozenset(Seconds._fields)
+    def plus(
+        self, total: float = 0.0, rollout: float = 0.0, fit: float = 0.0, plan: float = 0.0, compile: float = 0.0
+    ) -> "Seconds":
+        """The same account with more seconds on the named phases."""
+        return Seconds(
+            self.total + total, self.rollout + rollout, self.fit + fit, self.plan + plan, self.compile + compile
+        )
 
 
 class Ledger(NamedTuple):
@@ -76,7 +73,7 @@ class Ledger(NamedTuple):
 
     def updated(self) -> "Ledger":
         """Counts one policy update."""
-        return self._replace(updates=self.updates + 1)
+        return Ledger(self.rollouts, self.measurements, self.updates + 1, *self[3:])
 
     def evaluated(self, rollouts: int) -> "Ledger":
         """Counts evaluation episodes, which cost the budget nothing and teach the learner nothing."""
@@ -84,7 +81,7 @@ class Ledger(NamedTuple):
 
     def spent(self, **seconds: float) -> "Ledger":
         """Adds wall-clock seconds to the named phases."""
-        return self._replace(seconds=self.seconds.plus(**seconds))
+        return Ledger(*self[:4], self.seconds.plus(**seconds))
 
     def as_dict(self) -> dict[str, Any]:
         """The ledger as it stands in `summary.json`."""

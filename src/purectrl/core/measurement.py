@@ -65,6 +65,11 @@ class Measurements:
         """Measurements an episode."""
         return self.t.shape[1]
 
+    def kinds(self) -> tuple[Any, ...]:
+        """Type and shape of one episode in each field, None where there is none: what must agree between blocks."""
+        fields = (self.t, self.x, self.u, self.y, self.r)
+        return tuple([None if array is None else (array.dtype, array.shape[1:]) for array in fields])
+
     def rows(self) -> "Measurements":
         """The same measurements as episodes·m episodes of one measurement each: [n, 1, ...]."""
         return Measurements(**{name: array.reshape(-1, 1, *array.shape[2:]) for name, array in self._present()})
@@ -105,10 +110,11 @@ class Dataset:
     __slots__ = ("_buffer", "episodes")
 
     def __init__(self, block: Measurements | None = None) -> None:
-        self._buffer = _Buffer({}, 0)
+        self._buffer = _EMPTY
         self.episodes = 0
         if block is not None:
-            self._buffer = _Buffer({name: array.copy() for name, array in block._present()}, block.episodes)
+            arrays = {name: array.copy() for name, array in block._present()}
+            self._buffer = _Buffer(arrays, block.episodes, block.kinds())
             self.episodes = block.episodes
 
     def append(self, block: Measurements) -> "Dataset":
@@ -142,14 +148,18 @@ class _Buffer:
 
     arrays: dict[str, Any]
     filled: int
+    kinds: tuple[Any, ...]
 
     def room_for(self, start: int, total: int, block: Measurements) -> "_Buffer":
         """This buffer if rows `start` to `total` are free in it, else a copy with twice the room."""
-        for name, array in zip(NAMES, (block.t, block.x, block.u, block.y, block.r), strict=True):
-            now, before = (None if a is None else (a.dtype, a.shape[1:]) for a in (array, self.arrays.get(name)))
-            if now != before:
-                now, before = ("nothing" if kind is None else f"{kind[0]}{list(kind[1])}" for kind in (now, before))
-                raise MeasurementError(f"{name} is {now} in each episode, in the earlier episodes {before}")
+        if block.kinds() != self.kinds:
+            name, now, before = next(
+                (name, now, before)
+                for name, now, before in zip(NAMES, block.kinds(), self.kinds, strict=True)
+                if now != before
+            )
+            now, before = ("nothing" if kind is None else f"{kind[0]}{list(kind[1])}" for kind in (now, before))
+            raise MeasurementError(f"{name} is {now} in each episode, in the earlier episodes {before}")
         capacity = len(self.arrays["t"])
         if self.filled == start and total <= capacity:
             return self
@@ -157,4 +167,7 @@ class _Buffer:
         for name, array in self.arrays.items():
             grown[name] = np.empty((max(2 * capacity, total), *array.shape[1:]), array.dtype)
             grown[name][:start] = array[:start]
-        return _Buffer(grown, start)
+        return _Buffer(grown, start, self.kinds)
+
+
+_EMPTY = _Buffer({}, 0, ())
