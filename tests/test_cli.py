@@ -1,6 +1,7 @@
 """The command line: what is wrong is answered with exit status 2 in one or two lines, and leaves nothing behind."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +70,23 @@ WRONG = [
     ([*RUN, "--steps", "0"], "steps: the simulation needs at least one step, not 0"),
     ([*RUN, "--paths", "1"], "paths: at least 2 are needed"),
     (["run", "lqr", *RUN[2:], "--dimension", "5"], "dimension: must be 1, 2, 3 or 4, not 5"),
+    # values beyond all reason
+    ([*RUN, "--diffusion", "1e200"], "diffusion: 1e+200 is beyond all reason"),
+    ([*RUN, "--radius-scale", "5e-324"], "radius_scale: 5e-324 is beyond all reason"),
+    ([*RUN, "--measurements", "1" + "0" * 400], "measurements: 1000"),
+    ([*RUN, "--m", "1000000000"], "m: at most 1,000,000 measurements an episode"),
+    ([*RUN, "--sampler", "windows", "--window-length", "1e9", "--window-step", "1e-9"], "m: at most 1,000,000"),
+    ([*RUN, "--paths", "1000000000"], "paths: steps · paths must not exceed"),
+    ([*RUN, "--drift", "quotient", "--delta-t", "1e-9"], "delta_t: a quotient over Δ = 1e-09 is lost in rounding"),
     # directories
+    ([*RUN[:-1], ""], "an argument is empty"),
+    ([*RUN[:-1], "LINK"], "is a link that leads nowhere"),
+    ([*RUN[:-1], "X" * 300], "File name too long"),
+    (["resume", "NULL"], "experiment and algorithm should be names"),
+    (["resume", "SEED"], "seed should be an integer, it is '0'"),
+    (["resume", "SPOILT"], "is not the summary of a run"),
+    (["evaluate", "SPOILT"], "is not the summary of a run"),
+    (["sweep", "finite", "--algorithms", "pure-base", "--out", "FILE"], "is a file; --out takes a directory"),
     ([*RUN[:-1], "FILE"], "is a file; --out takes a directory"),
     ([*RUN[:-1], "FOREIGN"], "is not empty and holds no run"),
     ([*RUN[:-1], "HELD"], "already holds a run: `purectrl resume"),
@@ -84,7 +101,7 @@ WRONG = [
     (["resume", "MISNAMED"], "unknown setting 'mm'"),
     (["evaluate", "OUT"], "does not exist"),
     (["evaluate", "HELD"], "has not finished: `purectrl resume"),
-    (["evaluate", "HELD", "--episodes", "0"], "episodes: at least one is needed, not 0"),
+    (["evaluate", "HELD", "--episodes", "0"], "episodes: must lie between 1 and 1,000,000, not 0"),
     # config files
     ([*RUN, "--config", "OUT"], "does not exist"),
     ([*RUN, "--config", "BROKEN/config.json"], "is not JSON"),
@@ -95,6 +112,10 @@ WRONG = [
         "is of a run with 'pure-low-switch', whose settings are not those of",
     ),
     ([*RUN[:-1], "FILE/inside"], "cannot be written"),
+    ([*RUN, "--config", "DEEP"], "is no JSON that can be read"),
+    ([*RUN, "--config", "SNEAKY"], "batches should not be [1, '--measurements', '200']"),
+    (["run", "lqr", *RUN[2:], "--config", "HELD/config.json"], "is of the experiment 'finite', not 'lqr'"),
+    ([*SWEEP, "--config", "OTHER/config.json"], "is of a run with 'pure-low-switch'"),
     ([*RUN, "--config", "NESTED"], "m should not be {'a': 1}"),
     # sweeps
     (["sweep"], "sweep needs an experiment first"),
@@ -129,6 +150,12 @@ def places(tmp_path):
         "CHANGED/config.json": json.dumps({**settings, "settings": {"m": "four"}}),
         "MISNAMED/config.json": json.dumps({**settings, "settings": {"mm": 4}}),
         "OTHER/config.json": json.dumps({**settings, "algorithm": "pure-low-switch"}),
+        "NULL/config.json": json.dumps({**settings, "experiment": None}),
+        "SEED/config.json": json.dumps({**settings, "seed": "0"}),
+        "SPOILT/config.json": json.dumps(settings),
+        "SPOILT/summary.json": "{}",
+        "DEEP": "[" * 100_000,
+        "SNEAKY": '{"batches": [1, "--measurements", "200"]}',
         "FILE": "a file",
         "LIST": "[1, 2]",
         "UNKNOWN": '{"measurments": 5}',
@@ -137,6 +164,7 @@ def places(tmp_path):
     for name, text in content.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    (tmp_path / "LINK").symlink_to(tmp_path / "nowhere")
     return tmp_path
 
 
@@ -202,6 +230,29 @@ def test_list_names_everything(capsys):
     text = capsys.readouterr().out
     for name in ("finite", "lqr", "pure-base", "pure-low-switch", "pure-low-rollout"):
         assert name in text
+
+
+def test_a_flag_given_twice_counts_once(tmp_path):
+    """The preset must be that of the algorithm that is run."""
+    arguments = ["--algorithm", "pure-low-rollout", "--measurements", "8", "--paths", "4", "--steps", "4", "--quiet"]
+    assert main(["run", "finite", "--algorithm", "pure-base", "--out", str(tmp_path / "run"), *arguments]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["algorithm"], config["settings"]["m"]) == ("pure-low-rollout", 4)
+
+
+def test_letters_that_the_terminal_does_not_have():
+    command = [sys.executable, "-m", "purectrl", "run", "finite", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "\\u03bb of the geometric sampler" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_reason_to_stop(tmp_path):
+    """Standard error closed, and standard output closed early: the run is finished all the same."""
+    run = f"'{sys.executable}' -m purectrl run finite --algorithm pure-base --measurements 40 --paths 4 --steps 4 --out"
+    for number, ending in enumerate(["2>&-", "2>&1 | head -1", ">&-", "2>/dev/full"]):
+        subprocess.run(f"{run} '{tmp_path / str(number)}' {ending}", shell=True, timeout=120, capture_output=True)
+        assert (tmp_path / str(number) / "summary.json").exists(), ending
 
 
 def test_version(capsys):

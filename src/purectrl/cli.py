@@ -178,6 +178,12 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program `purectrl`."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # Greek letters on a terminal that has none
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, end="")
         return 0
@@ -185,7 +191,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"purectrl {__version__}")
         return 0
     try:
-        return COMMANDS[choose("command", arguments[0], COMMANDS)](arguments[1:])
+        if "" in arguments:
+            raise InputError("an argument is empty")
+        status = COMMANDS[choose("command", arguments[0], COMMANDS)](arguments[1:])
+        sys.stdout.flush()
+        return status
     except PurectrlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -197,12 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more at exit
         return 1
+    except MemoryError:
+        print("error: out of memory; take fewer paths, steps or measurements an episode", file=sys.stderr)
+        return 1
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        print(
-            f"error: {error.strerror}{place}; earlier files are intact: mend it, then `purectrl resume DIR`",
-            file=sys.stderr,
-        )
+        print(f"error: {error.strerror}{place}", *getattr(error, "__notes__", []), sep="; ", file=sys.stderr)
         return 1
 
 
@@ -224,6 +234,8 @@ def _parse(kind: type[Any], chosen: Experiment, algorithm: str | None, command: 
 
         values = read_json(Path(file))
         if isinstance(values, dict) and "settings" in values:  # the config.json of a run
+            if values.get("experiment", chosen.name) != chosen.name:
+                raise InputError(f"config: {file} is of the experiment {values['experiment']!r}, not {chosen.name!r}")
             if algorithm is not None and values.get("algorithm", algorithm) != algorithm:
                 raise InputError(
                     f"config: {file} is of a run with {values['algorithm']!r}, whose settings are not "
@@ -239,12 +251,13 @@ def _parse(kind: type[Any], chosen: Experiment, algorithm: str | None, command: 
 
 def _peek(arguments: Sequence[str], flag: str) -> str | None:
     """The value of `flag` before anything is parsed, since it decides what the defaults are."""
-    for position, argument in enumerate(arguments):
+    found = None  # given twice, the last one counts, as for every other flag
+    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
         if argument.startswith(flag + "="):
-            return argument.removeprefix(flag + "=")
-        if argument == flag and position + 1 < len(arguments):
-            return arguments[position + 1]
-    return None
+            found = argument.removeprefix(flag + "=")
+        elif argument == flag:
+            found = following
+    return found
 
 
 def _metrics(metrics: Mapping[str, Any]) -> str:

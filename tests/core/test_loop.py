@@ -162,7 +162,7 @@ def test_the_oracle_names_what_the_system_did_wrong():
         return type(block)(block.t[:, :1], block.x[:, :1], block.u[:, :1])
 
     oracle = Oracle(rollout, horizon=4.0, budget=Budget(60))
-    with pytest.raises(MeasurementError, match=r"the rollout returned times \(1, 1\), \(1, 2\) were asked for"):
+    with pytest.raises(MeasurementError, match=r"the rollout returned times \(1, 1\), others \(1, 2\) were asked for"):
         oracle(Key.from_seed(0), Plan(0, 0), np.array([[1.0, 2.0]]), Ledger())
     with pytest.raises(MeasurementError, match="outside the declared range"):
         Oracle(CountingSystem(), 4.0, Budget(60), reward_range=(5.0, 6.0))(

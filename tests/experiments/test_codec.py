@@ -58,7 +58,8 @@ def test_a_learner_with_every_kind_of_leaf_comes_back_bit_for_bit(tmp_path):
     [
         ({"a": np.zeros(3)}, r"\['a'\] should be float64\[3\], the file holds float64\[2\]"),
         ({"a": np.zeros(2, np.float32)}, r"should be float32\[2\], the file holds float64\[2\]"),
-        ({"b": np.zeros(2)}, r"\['b'\] should be float64\[2\], the file holds nothing"),
+        ({"a": np.zeros(2), "b": np.zeros(2)}, r"\['b'\] should be float64\[2\], the file holds nothing"),
+        ({}, r"the file holds \['a'\], which this version does not know"),
         ({"a": 1.0}, r"\['a'\] should be a float, the file holds None"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 from helpers import SMALL, left_by, purectrl, start
 
 from purectrl.core import Key, StoreError
-from purectrl.experiments import Spec, resume, run
+from purectrl.experiments import Spec, evaluate, resume, run
 from purectrl.experiments.runner import CHECKPOINT_SHARE
 from purectrl.experiments.store import Store, read_config, read_records
 
@@ -207,6 +207,21 @@ def test_seconds_add_up_to_the_clock(tmp_path):
     wall = time.perf_counter() - begin
     assert 0.8 * wall < seconds["total"] <= wall
     assert seconds["rollout"] + seconds["fit"] + seconds["plan"] < seconds["total"]
+
+
+def test_a_plan_of_other_settings_is_refused(finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    config["settings"]["horizon"] = 9.0
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StoreError, match=r"plan\.safetensors was saved with another config\.json"):
+        evaluate(copy)
+
+
+def test_a_directory_that_cannot_be_finished_is_not_left_behind(tmp_path):
+    with pytest.raises(TypeError):
+        Store.create(tmp_path / "a" / "b", {"seed": object()})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_in_a_thread(tmp_path, finished):

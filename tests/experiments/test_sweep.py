@@ -67,6 +67,39 @@ def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(tmp_path, whole, 
     assert all_left_by(out) == whole
 
 
+def test_an_interrupt_starts_no_further_run(tmp_path):
+    """Ctrl-C in a terminal goes to the whole group: runs under way save and stop, those that wait are not begun."""
+    out = tmp_path / "sweep"
+    arguments = [*SWEEP[:-1], 100_000, *SMALL, "--out", out, "--workers", 1]
+    command = [sys.executable, "-m", "purectrl", "sweep", *map(str, arguments)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("*/checkpoint")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert len(list(out.iterdir())) == 1
+
+
+def test_a_worker_that_is_killed_is_a_failed_run(tmp_path):
+    out = tmp_path / "sweep"
+    arguments = ["--algorithms", "pure-base", "--seeds", 0, "--measurements", 100_000, *SMALL, "--out", out]
+    command = [sys.executable, "-m", "purectrl", "sweep", "finite", *map(str, arguments)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("*/records.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(int(next(out.glob("*/.lock")).read_text().split()[1]), signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "its worker died" in errors
+    assert "Traceback" not in errors
+
+
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     out = tmp_path / "sweep"
     (out / "pure-base-seed0").mkdir(parents=True)

@@ -41,6 +41,6 @@ def choose(kind: str, name: str, choices: Iterable[str]) -> str:
     choices = sorted(choices)
     if name in choices:
         return name
-    near = difflib.get_close_matches(name, choices, n=1)
+    near = difflib.get_close_matches(str(name), choices, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise InputError(f"unknown {kind} {name!r}: {hint}(one of: {', '.join(choices)})")

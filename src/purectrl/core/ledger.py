@@ -21,6 +21,7 @@ class Budget:
     """Total number of measurements that a run may take."""
 
     def __post_init__(self) -> None:
+        require(isinstance(self.measurements, int), f"measurements: must be an integer, not {self.measurements!r}")
         require(self.measurements > 0, f"measurements: the budget N must be at least 1, not {self.measurements}")
 
     def episodes_left(self, ledger: "Ledger", m: int) -> int:

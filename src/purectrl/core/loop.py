@@ -41,7 +41,7 @@ class Loop:
 
     def finished(self, state: State) -> bool:
         """Whether the budget has no room for another episode."""
-        return self.oracle.budget.episodes_left(state.ledger, self.sampler.m) == 0
+        return self.oracle.budget.episodes_left(state.ledger, self.sampler.m) <= 0
 
     def step(self, state: State) -> tuple[State, Record]:
         """One block of episodes under one plan, then, if it is due, one update."""

@@ -41,8 +41,8 @@ class Oracle:
         episodes, m = times.shape
         ledger = ledger.charge(self.budget, rollouts=episodes, m=m)
         block = self.rollout(key, plan, times)
-        if block.t.shape != times.shape:
-            raise MeasurementError(f"the rollout returned times {block.t.shape}, {times.shape} were asked for")
+        if not np.array_equal(block.t, times):
+            raise MeasurementError(f"the rollout returned times {block.t.shape}, others {times.shape} were asked for")
         block.check(self.reward_range)
         return block, ledger.spent(rollout=time.perf_counter() - start)
 

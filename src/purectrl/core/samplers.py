@@ -52,6 +52,8 @@ class Sampler:
     def __call__(self, key: Key, episodes: int, context: Context) -> np.ndarray:
         """Times [episodes, m], sorted within each episode."""
         times = self.draw(key, episodes, context)
+        expected = (episodes, self.m)
+        require(times.shape == expected, f"sampler {self.name!r}: returned times {times.shape}, expected {expected}")
         return np.sort(times, axis=1) if self.m > 1 else times
 
 

@@ -135,13 +135,15 @@ def geometric(first: float, growth: float, initial: int = 0) -> Schedule:
     require(initial >= 0, f"initial: the number of exploring episodes cannot be negative, got {initial}")
 
     def threshold(ledger: Ledger) -> float:
+        if ledger.updates * math.log(growth) > 600:  # beyond any budget, and beyond floating point
+            return math.inf
         # the product may round up past a whole number of measurements; the slack keeps 1280·2^κ exact
         return first * growth**ledger.updates * (1 - 1e-12)
 
     def block(ledger: Ledger, m: int) -> int:
         if ledger.rollouts < initial:  # a block of its own, so that exploring may differ from what follows
             return initial - ledger.rollouts
-        return max(1, math.ceil(threshold(ledger) / m) + initial - ledger.rollouts)
+        return max(1, math.ceil(min(threshold(ledger) / m, FOREVER)) + initial - ledger.rollouts)
 
     def due(ledger: Ledger, excess: Excess | None) -> Which:
         m = ledger.measurements // ledger.rollouts

@@ -43,7 +43,10 @@ def pack(tree: Any, prefix: str) -> tuple[Arrays, Scalars]:
 
 
 def unpack(template: Any, prefix: str, arrays: Arrays, scalars: Scalars) -> Any:
-    """`template` with every leaf replaced by the one stored under its path."""
+    """`template` with every leaf replaced by the one stored under its path; nothing stored may be left over."""
+    expected = set().union(*pack(template, prefix))
+    if extra := (arrays.keys() | scalars.keys()) - expected:
+        raise StoreError(f"the file holds {min(extra)}, which this version does not know")
 
     def stored(name: str, like: Any) -> np.ndarray:
         found = arrays.get(name)
@@ -85,7 +88,14 @@ def pack_state(state: State) -> tuple[Arrays, Scalars]:
 
 def unpack_state(template: State, arrays: Arrays, scalars: Scalars) -> State:
     """The state that was packed, given a fresh one of the same run."""
-    tree = unpack({"learner": template.learner, "output": template.output}, "", arrays, scalars)
+    data = {name.removeprefix("data."): array for name, array in arrays.items() if name.startswith("data.")}
+    own = {"key", "steps", "ledger"}
+    tree = unpack(
+        {"learner": template.learner, "output": template.output},
+        "",
+        {name: array for name, array in arrays.items() if not name.startswith("data.")},
+        {name: value for name, value in scalars.items() if name not in own},
+    )
     try:
         key, steps = Key(int(scalars["key"], 16)), int(scalars["steps"])
         ledger = Ledger(**{**scalars["ledger"], "seconds": Seconds(**scalars["ledger"]["seconds"])})
@@ -93,6 +103,5 @@ def unpack_state(template: State, arrays: Arrays, scalars: Scalars) -> State:
         raise StoreError(f"the checkpoint is of another version: {error!r}") from None
     if key != template.key:
         raise StoreError("the checkpoint belongs to another seed")
-    data = {name.removeprefix("data."): array for name, array in arrays.items() if name.startswith("data.")}
     dataset = Dataset(Measurements(**data)) if data else Dataset()
     return State(key, steps, ledger, dataset, tree["learner"], tree["output"])

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from purectrl.core import outputs, samplers, schedules
-from purectrl.core.errors import InputError, require
+from purectrl.core.errors import InputError, choose, require
 from purectrl.core.keys import Key
 from purectrl.core.ledger import Budget
 from purectrl.core.outputs import OutputRule
@@ -56,10 +56,13 @@ class LoopConfig:
 
     def check(self) -> None:
         """Raises `InputError` if a setting is wrong; needs no JAX, so that a mistake is answered at once."""
+        hints = get_type_hints(type(self))
         for name, value in vars(self).items():
-            require(
-                not isinstance(value, float) or math.isfinite(value), f"{name}: must be a finite number, not {value}"
-            )
+            _check_value(name, value, hints[name])
+        points = self.windows * self.window_length / self.window_step if self.window_step > 0 else 0
+        require(
+            max(self.m, points) <= MOST, f"m: at most {MOST:,} measurements an episode, not {max(self.m, points):g}"
+        )
         N = Budget(self.measurements).measurements
         m = _flags(make_sampler, self, count="windows", length="window_length", step="window_step").m
         require(m <= N, f"m: one episode takes m = {m} measurements, more than the whole budget N = {N}")
@@ -104,6 +107,11 @@ class TheoryConfig(LoopConfig):
         require(self.diffusion >= 0, f"diffusion: g* cannot be negative, got {self.diffusion}")
         require(0 < self.delta < 1, f"delta: the failure probability δ must lie between 0 and 1, not {self.delta}")
         require(self.radius_scale > 0, f"radius_scale: must be positive, not {self.radius_scale}")
+        require(
+            self.drift == "drawn" or self.delta_t >= 1e-5 * self.horizon,
+            f"delta_t: a quotient over Δ = {self.delta_t:g} is lost in rounding; take at least T/100,000",
+        )
+        require(self.steps * self.paths <= 100 * MOST, f"paths: steps · paths must not exceed {100 * MOST:,}")
         require(self.steps >= 1, f"steps: the simulation needs at least one step, not {self.steps}")
         require(self.paths >= 2, f"paths: at least 2 are needed to know the Monte-Carlo error, not {self.paths}")
 
@@ -119,6 +127,24 @@ class LqrConfig(TheoryConfig):
         """As `LoopConfig.check`, for the whole experiment."""
         super().check()
         require(1 <= self.dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {self.dimension}")
+
+
+MOST = 1_000_000
+"""More than this of anything in one episode is a slip of the finger."""
+
+
+def _check_value(name: str, value: Any, kind: Any) -> None:
+    """Raises unless `value` is of the type that the field declares and of a sensible size."""
+    if get_origin(kind) is Literal:
+        choose(name, value, get_args(kind))
+        return
+    many = get_origin(kind) is tuple
+    wanted = get_args(kind)[0] if many else kind
+    for number in value if many else (value,):
+        fits = type(number) is int or (wanted is float and isinstance(number, float))
+        require(fits, f"{name}: must be {'an integer' if wanted is int else 'a number'}, not {number!r}")
+        require(number == number and abs(number) != math.inf, f"{name}: must be a finite number, not {number}")
+        require(number == 0 or 1e-12 <= abs(number) <= 1e12, f"{name}: {number!r:.24} is beyond all reason")
 
 
 def _flags(make: Callable[[Any], Any], config: LoopConfig, **flags: str) -> Any:

@@ -30,7 +30,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
@@ -59,6 +59,8 @@ def to_json(value: Any, indent: int | None = 2) -> str:
 
 def _plain(value: Any) -> Any:
     """A NumPy or JAX scalar or array as what JSON knows."""
+    if not hasattr(value, "tolist"):
+        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
     return value.tolist()
 
 
@@ -87,6 +89,8 @@ def read_json(path: Path) -> Any:
         raise StoreError(f"{path} cannot be read: {error}") from None
     except json.JSONDecodeError as error:
         raise StoreError(f"{path} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets a thousand deep
+        raise StoreError(f"{path} is no JSON that can be read: {error}") from None
 
 
 def write_sealed(path: Path, arrays: Mapping[str, np.ndarray], content: Mapping[str, Any]) -> None:

@@ -46,7 +46,10 @@ def _lines(label: str, total: int) -> Progress:
         tenth = 10 * ledger.measurements // total
         if tenth > shown:
             shown = tenth
-            print(f"{label}: {10 * tenth:3d}%  {ledger_line(ledger)}", file=sys.stderr, flush=True)
+            try:
+                print(f"{label}: {10 * tenth:3d}%  {ledger_line(ledger)}", file=sys.stderr, flush=True)
+            except OSError:  # whoever read the lines has gone; that is no reason to stop a run
+                shown = 10
 
     return show
 

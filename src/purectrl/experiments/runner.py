@@ -17,7 +17,7 @@ from typing import Any
 from purectrl.core.errors import InputError, StoreError, require
 from purectrl.core.keys import Key
 from purectrl.core.learner import Record, State
-from purectrl.experiments.config import LoopConfig
+from purectrl.experiments.config import MOST, LoopConfig
 from purectrl.experiments.progress import progress
 from purectrl.experiments.registry import Task, experiment
 from purectrl.experiments.settings import from_json
@@ -36,7 +36,7 @@ class Spec:
     settings: LoopConfig
 
     def __post_init__(self) -> None:
-        require(self.seed >= 0, f"seed: must be a non-negative integer, not {self.seed}")
+        require(type(self.seed) is int and self.seed >= 0, f"seed: must be a non-negative integer, not {self.seed!r}")
         self.settings.check()
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,11 +75,12 @@ def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
     """Runs `spec` into the directory `out`, which must be new or empty, and returns the summary."""
     from purectrl.experiments.store import Store, check_free
 
+    out = Path(out)
     check_free(out)
     with compile_clock() as compiled:
         start = time.perf_counter()
         task = spec.build()  # before the directory exists: a wrong setting leaves nothing behind
-        with Store.create(out, spec.as_dict()) as store:
+        with Store.create(out, spec.as_dict()) as store, advising(out):
             return _drive(spec, task, store, quiet, compiled, start)
 
 
@@ -87,14 +88,15 @@ def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
     """Goes on with the run in `out`, bit for bit as if it had never stopped, and returns the summary."""
     from purectrl.experiments.store import Store, read_config, read_summary
 
+    out = Path(out)
     spec = Spec.read(out)
-    if (found := read_config(out)["versions"]) != versions():
-        other = [f"{name} {found.get(name)}" for name, version in versions().items() if found.get(name) != version]
-        _warn(f"the run in {out} was started with {', '.join(other)}: what follows may differ in the last bits")
     with Store.open(out) as store:
         if (summary := read_summary(out)) is not None:
             return summary
-        with compile_clock() as compiled:
+        if (found := read_config(out)["versions"]) != versions():
+            other = [f"{name} {found.get(name)}" for name, version in versions().items() if found.get(name) != version]
+            _warn(f"the run in {out} was started with {', '.join(other)}: what follows may differ in the last bits")
+        with compile_clock() as compiled, advising(out):
             start = time.perf_counter()
             return _drive(spec, spec.build(), store, quiet, compiled, start)
 
@@ -104,7 +106,8 @@ def evaluate(out: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
     from purectrl.experiments.files import write_json
     from purectrl.experiments.store import load_plan, read_summary
 
-    require(episodes >= 1, f"episodes: at least one is needed, not {episodes}")
+    out = Path(out)
+    require(1 <= episodes <= MOST, f"episodes: must lie between 1 and {MOST:,}, not {episodes}")
     require(seed >= 0, f"seed: must be a non-negative integer, not {seed}")
     spec = Spec.read(out)
     if read_summary(out) is None:
@@ -202,10 +205,11 @@ def stop_gently() -> Iterator[list[int]]:
 
     def note(number: int, _: Any) -> None:
         if received:
-            raise KeyboardInterrupt
+            os._exit(128 + number)  # the last checkpoint is safe; nothing else needs an orderly end
         received.append(number)
 
-    handled = (signal.SIGINT, signal.SIGTERM)
+    # the workers of a sweep ignore SIGINT, which the terminal sends to them, too: the sweep tells them
+    handled = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
     previous = {number: signal.signal(number, note) for number in handled}
     try:
         yield received
@@ -215,12 +219,21 @@ def stop_gently() -> Iterator[list[int]]:
 
 
 @contextmanager
+def advising(out: Path) -> Iterator[None]:
+    """Adds to a failure of the disk what can be done about it."""
+    try:
+        yield
+    except OSError as error:
+        error.add_note(f"earlier files are intact: mend it, then `purectrl resume {out}` goes on")
+        raise
+
+
+@contextmanager
 def compile_clock() -> Iterator[list[float]]:
     """Collects the seconds of every compilation, and keeps JAX's persistent compilation cache on."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "purectrl" / "jax"
+    if jax.config.jax_compilation_cache_dir is None and (cache := _cache_directory()) is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     seconds: list[float] = []
@@ -234,3 +247,14 @@ def compile_clock() -> Iterator[list[float]]:
         yield seconds
     finally:
         jax.monitoring.unregister_event_duration_listener(note)
+
+
+def _cache_directory() -> Path | None:
+    """Where compiled programs are kept, or None where there is no place for them."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (no home is no error here)
+    cache = Path(base) / "purectrl" / "jax"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return cache if cache.is_absolute() and os.access(cache, os.W_OK) else None

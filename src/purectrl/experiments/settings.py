@@ -31,7 +31,8 @@ def parse(kind: type[T], arguments: Sequence[str], program: str, default: T | No
 
 def _condense(box: str, program: str) -> str:
     """The message inside one of tyro's boxes, drawn with lines or in ASCII, on one line."""
-    text = "\n".join(line.strip("│|+ ") for line in box.splitlines()[1:-1])
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    text = "\n".join(line.strip("│|+ ") for line in plain.splitlines()[1:-1])
     first, *others = [" ".join(section.split()) for section in re.split("[─-]{5,}", text) if section.strip()]
     meant = [re.search(r"--[\w-]+", section) for section in others if section.startswith("Perhaps you meant:")]
     hint = f"; did you mean {meant[0].group()}?" if meant and meant[0] else ""
@@ -52,6 +53,10 @@ def from_json(default: C, values: Any, origin: Path) -> C:
         flag = "--" + name.replace("_", "-")
         if isinstance(value, bool):
             arguments.append(flag if value else flag.replace("--", "--no-", 1))
+        elif any(
+            isinstance(item, str) and item.startswith("-") for item in (value if isinstance(value, list) else [value])
+        ):
+            raise InputError(f"{origin}: {name} should not be {value!r}")
         elif isinstance(value, list):
             arguments += [flag, *map(str, value)]
         elif isinstance(value, int | float | str) or value is None:

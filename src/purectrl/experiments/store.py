@@ -38,18 +38,24 @@ class Store:
         self.path, self._lock = path, lock
         self._records: BinaryIO | None = None
         self._bytes, self._checksum = 0, 0
-        self._config = hashlib.blake2b((path / "config.json").read_bytes(), digest_size=16).hexdigest()
+        self._config = digest(path)
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "Store":
         """A new run in an empty or absent directory."""
         check_free(path)
+        made = [place for place in (path, *path.parents) if not place.exists()]
         path.mkdir(parents=True, exist_ok=True)
         lock = _lock(path)
         try:
+            check_free(path)  # once more, now that nobody else can come between
             write_json(path / "config.json", {"format": FORMAT, **config})
             return cls(path, lock)
         except BaseException:
+            if not (path / "config.json").exists():
+                (path / ".lock").unlink()
+                for place in made:
+                    place.rmdir()
             lock.close()
             raise
 
@@ -135,7 +141,8 @@ class Store:
         """Writes the plan that the run hands over."""
         folder = self.path / "policy"
         folder.mkdir(exist_ok=True)
-        write_sealed(folder / "plan.safetensors", *codec.pack(plan, "plan"))
+        arrays, scalars = codec.pack(plan, "plan")
+        write_sealed(folder / "plan.safetensors", arrays, {"plan": scalars, "config": self._config})
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Writes `summary.json`: the run is over."""
@@ -144,15 +151,20 @@ class Store:
 
 def check_free(path: Path) -> None:
     """Raises unless a new run may be written to `path`."""
-    if path.exists() and not path.is_dir():
-        raise StoreError(f"{path} is a file; --out takes a directory")
-    if (path / "config.json").exists():
-        raise StoreError(f"{path} already holds a run: `purectrl resume {path}` goes on with it, or take another --out")
-    if path.exists() and any(not (entry.name == ".lock" or entry.match(TEMPORARY)) for entry in path.iterdir()):
-        raise StoreError(f"{path} is not empty and holds no run; take another --out")
-    nearest = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise StoreError(f"{path} cannot be written: {nearest} is not a directory that you may write to")
+    try:
+        if path.is_symlink() and not path.exists():
+            raise StoreError(f"{path} is a link that leads nowhere; take another --out")
+        if path.exists() and not path.is_dir():
+            raise StoreError(f"{path} is a file; --out takes a directory")
+        if (path / "config.json").exists():
+            raise StoreError(f"{path} already holds a run: `purectrl resume {path}` goes on, or take another --out")
+        if path.exists() and any(not (entry.name == ".lock" or entry.match(TEMPORARY)) for entry in path.iterdir()):
+            raise StoreError(f"{path} is not empty and holds no run; take another --out")
+        nearest = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise StoreError(f"{path} cannot be written: {nearest} is not a directory that you may write to")
+    except OSError as error:  # a name that is too long, a directory that may not be read
+        raise StoreError(f"{path} cannot be used: {error.strerror}") from None
 
 
 def _lock(path: Path) -> BinaryIO:
@@ -173,16 +185,21 @@ def _lock(path: Path) -> BinaryIO:
 
 def read_config(path: Path) -> dict[str, Any]:
     """`config.json` of a run directory, checked to be ours."""
-    if not path.is_dir():
-        raise StoreError(f"{path} is not a directory" if path.exists() else f"{path} does not exist")
-    if not (path / "config.json").exists():
-        raise StoreError(f"{path} holds no run: it has no config.json")
+    try:
+        if not path.is_dir():
+            raise StoreError(f"{path} is not a directory" if path.exists() else f"{path} does not exist")
+        if not any(entry.name == "config.json" for entry in path.iterdir()):
+            raise StoreError(f"{path} holds no run: it has no config.json")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from None
     config = read_json(path / "config.json")
     if (
         not isinstance(config, dict)
         or not {"format", "experiment", "algorithm", "seed", "settings", "versions"} <= config.keys()
     ):
         raise StoreError(f"{path / 'config.json'} is not the configuration of a purectrl run")
+    if not isinstance(config["experiment"], str) or not isinstance(config["algorithm"], str):
+        raise StoreError(f"{path / 'config.json'}: experiment and algorithm should be names")
     if config["format"] != FORMAT:
         raise StoreError(f"{path} has format {config['format']!r}, this version reads format {FORMAT}")
     return config
@@ -190,7 +207,15 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def read_summary(path: Path) -> dict[str, Any] | None:
     """`summary.json` of a run directory, or None if the run has not finished."""
-    return read_json(path / "summary.json") if (path / "summary.json").exists() else None
+    if not (path / "summary.json").exists():
+        return None
+    summary = read_json(path / "summary.json")
+    good = isinstance(summary, dict) and {"experiment", "algorithm", "seed", "status", "metrics"} <= summary.keys()
+    if not good or not isinstance(summary.get("ledger"), dict) or not isinstance(summary["metrics"], dict):
+        raise StoreError(
+            f"{path / 'summary.json'} is not the summary of a run: remove it, then `purectrl resume {path}`"
+        )
+    return summary
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -201,5 +226,13 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def load_plan(path: Path, template: Plan) -> Plan:
     """The plan that a finished run hands over, in the shape of `template`."""
-    arrays, scalars = read_sealed(path / "policy" / "plan.safetensors")
-    return codec.unpack(template, "plan", arrays, scalars)
+    file = path / "policy" / "plan.safetensors"
+    arrays, content = read_sealed(file)
+    if content.get("config") != digest(path):
+        raise StoreError(f"{file} was saved with another config.json")
+    return codec.unpack(template, "plan", arrays, content["plan"])
+
+
+def digest(path: Path) -> str:
+    """What binds a checkpoint or a plan to the settings it was made with."""
+    return hashlib.blake2b((path / "config.json").read_bytes(), digest_size=16).hexdigest()

@@ -3,9 +3,12 @@
 import functools
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,9 +58,12 @@ def parse_seeds(text: str) -> list[int]:
     try:
         if ":" in text:
             first, last = (int(part) for part in text.split(":"))
+            require(last - first <= 100_000, f"seeds: {text} are more than 100,000 runs; sweep them in parts")
             seeds = list(range(first, last))
         else:
             seeds = [int(part) for part in text.split(",")]
+    except InputError:
+        raise
     except ValueError:
         raise InputError(f"seeds: {text!r} is neither a range such as 0:5 nor numbers such as 1,4,7") from None
     require(len(seeds) > 0, f"seeds: the range {text} is empty; write first:last with last beyond first, such as 0:5")
@@ -81,6 +87,8 @@ def perform(job: Job) -> Outcome:
     try:
         exists = (job.out / "config.json").exists()
         return Outcome(job, resume(job.out, quiet=True) if exists else run(job.spec, job.out, quiet=True))
+    except KeyboardInterrupt:
+        return Outcome(job, None, "stopped; what was done is saved")
     except Exception as error:  # whatever it is, it is this job's, and the others go on
         words = str(error) if isinstance(error, PurectrlError) else f"{type(error).__name__}: {error}"
         return Outcome(job, None, words)
@@ -91,18 +99,33 @@ def local(workers: int | None = None) -> Engine:
     require(workers is None or workers >= 1, f"workers: at least one is needed, not {workers}")
 
     def engine(jobs: Sequence[Job]) -> Iterator[Outcome]:
-        count = min(workers or os.cpu_count() or 1, len(jobs))
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent) as pool:
-            try:
-                running = {pool.submit(perform, job): job for job in jobs}
-                for future in as_completed(running):
-                    yield _outcome(running[future], future.result)
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        waiting = list(reversed(jobs))
+        while waiting:  # once, and once more for every pool that lost a worker
+            yield from _pool(waiting, min(workers or os.cpu_count() or 1, len(waiting)))
 
     return engine
+
+
+def _pool(waiting: list[Job], count: int) -> Iterator[Outcome]:
+    """Takes jobs off the end of `waiting` until none is left or a worker dies."""
+    running: dict[Future[Outcome], Job] = {}
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_start_worker) as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < count:  # no more than can run, so that stopping starts none
+                    with _ignoring_interrupts():  # for the worker that this may start, until it is ready
+                        running[pool.submit(perform, waiting[-1])] = waiting[-1]
+                    waiting.pop()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield _outcome(running.pop(future), future.result)
+        except BrokenProcessPool:
+            for future, job in running.items():
+                yield _outcome(job, future.result)
+        except BaseException:
+            for worker in multiprocessing.active_children():
+                worker.terminate()  # SIGTERM: it saves and stops
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def _outcome(job: Job, result: Callable[[], Outcome]) -> Outcome:
@@ -116,8 +139,18 @@ def _outcome(job: Job, result: Callable[[], Outcome]) -> Outcome:
     return found
 
 
-def _end_with_parent() -> None:
-    """Ends this worker when the sweep is killed, so that nothing keeps writing behind its back."""
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _start_worker() -> None:
+    """Leaves Ctrl-C to the sweep, and ends this worker when the sweep is killed, so that nothing writes behind its back."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -156,6 +189,8 @@ def on_ray(workers: int | None = None) -> Engine:
 
 def sweep(specs: Sequence[Spec], out: Path, engine: Engine) -> Iterator[Outcome]:
     """Yields the outcome of every run, those that were finished before first."""
+    if out.exists() and not out.is_dir():
+        raise StoreError(f"{out} is a file; --out takes a directory")
     jobs = [Job(spec, out.absolute() / f"{spec.algorithm}-seed{spec.seed}") for spec in specs]
     missing = []
     finished = [job.finished() for job in jobs]  # all of them first: a wrong directory is refused before anything runs
