@@ -42,8 +42,8 @@ BRUTE_FORCE_LIMIT = 16
 """Most distributions that `eluder_brute_force` takes: it looks at every subset."""
 
 
-def eluder_greedy(expectations: np.ndarray, epsilon: float, power: float = 1.0) -> int:
-    """A lower bound of DE_p: sequences grown one distribution at a time, for every threshold.
+def eluder_greedy(expectations: np.ndarray, epsilon: float, power: float = 1.0, thresholds: int = 512) -> int:
+    """A lower bound of DE_p: sequences grown one distribution at a time, for many thresholds.
 
     The next distribution is the one that leaves most others independent.
 
@@ -52,10 +52,16 @@ def eluder_greedy(expectations: np.ndarray, epsilon: float, power: float = 1.0) 
         epsilon: ε; the theorems take 1/N.
         power: p.
 
+    Other arguments:
+        thresholds: the most values of ε' to try; of a matrix with more entries above ε, evenly spread ones by rank.
+
     >>> eluder_greedy(np.eye(3), epsilon=0.5)
     3
     """
+    require(thresholds >= 1, f"thresholds: at least one ε' must be tried, not {thresholds}")
     powers, limits = _thresholds(expectations, epsilon, power)
+    if len(limits) > thresholds:
+        limits = limits[np.linspace(0, len(limits) - 1, thresholds).round().astype(int)]
     best = 0
     for limit in limits:
         if _ceiling(powers, limit) > best:
@@ -228,14 +234,15 @@ def _ceiling(powers: np.ndarray, limit: float) -> int:
 def _grow(powers: np.ndarray, limit: float) -> int:
     """The length of one maximal sequence for the threshold."""
     high, total, length = powers >= limit, np.zeros(powers.shape[1]), 0
-    weight = powers.sum(axis=1) / (1 + powers.sum())  # below 1: breaks ties in favour of the lightest
     while True:
         independent = (high & (total < limit)).any(axis=1)
         if not independent.any():
             return length
         room = (total + powers < limit).astype(np.float32)  # [who is added, functions]
         left = (room @ high.T.astype(np.float32) > 0).sum(axis=1)
-        total = total + powers[np.argmax(np.where(independent, left - weight, -np.inf))]
+        # what it uses up of the room that functions have left: below 1, so that it only breaks ties
+        used = np.clip(np.minimum(powers, limit - total), 0.0, None).sum(axis=1) / (limit * (1 + len(total)))
+        total = total + powers[np.argmax(np.where(independent, left - used, -np.inf))]
         length += 1
 
 
