@@ -1,17 +1,50 @@
-"""Algorithms 1 to 3 of the paper, exact: function classes, confidence sets, optimistic planning (JAX)."""
+"""Algorithms 1 to 3 of the paper, exact: function classes, confidence sets, optimistic planning, complexity (JAX)."""
 
 from purectrl.theory.classes import FiniteClass
+from purectrl.theory.complexity import (
+    Smoothness,
+    gap_base,
+    gap_low_rollout,
+    log_cover_finite,
+    log_cover_linear,
+    switches,
+)
 from purectrl.theory.confidence import members, radius
+from purectrl.theory.eluder import (
+    Expectations,
+    eluder_brute_force,
+    eluder_greedy,
+    eluder_linear,
+    eluder_linear_trace,
+    expectations,
+)
+from purectrl.theory.independency import Independency, independency, independency_bound_ou, independency_ou
 from purectrl.theory.learner import FiniteLearner, FiniteState
 from purectrl.theory.planning import Optimist, Values, tabulator
 
 __all__ = [
+    "Expectations",
     "FiniteClass",
     "FiniteLearner",
     "FiniteState",
+    "Independency",
     "Optimist",
+    "Smoothness",
     "Values",
+    "eluder_brute_force",
+    "eluder_greedy",
+    "eluder_linear",
+    "eluder_linear_trace",
+    "expectations",
+    "gap_base",
+    "gap_low_rollout",
+    "independency",
+    "independency_bound_ou",
+    "independency_ou",
+    "log_cover_finite",
+    "log_cover_linear",
     "members",
     "radius",
+    "switches",
     "tabulator",
 ]
