@@ -69,6 +69,9 @@ WRONG = [
     ([*RUN, "--radius-scale", "0"], "radius_scale: must be positive, not 0.0"),
     ([*RUN, "--steps", "0"], "steps: the simulation needs at least one step, not 0"),
     ([*RUN, "--paths", "1"], "paths: at least 2 are needed"),
+    (["run", "lqr", *RUN[2:], "--classes", "quadratic"], "invalid choice 'quadratic'"),
+    (["run", "lqr", *RUN[2:], "--starts", "0"], "starts: must lie between 1 and 1,000, not 0"),
+    (["run", "lqr", *RUN[2:], "--iterations", "0"], "iterations: must lie between 1 and 1,000,000, not 0"),
     (["run", "lqr", *RUN[2:], "--dimension", "5"], "dimension: must be 1, 2, 3 or 4, not 5"),
     # values beyond all reason
     ([*RUN, "--diffusion", "1e200"], "diffusion: 1e+200 is beyond all reason"),

@@ -5,8 +5,9 @@ import pytest
 from helpers import left_by
 
 from purectrl.core import Key
-from purectrl.experiments import Spec, evaluate, run
-from purectrl.experiments.store import read_records
+from purectrl.experiments import Spec, evaluate, resume, run
+from purectrl.experiments.runner import _line
+from purectrl.experiments.store import Store, read_records
 
 SMALL = {"measurements": 600, "paths": 64, "steps": 10}
 
@@ -65,3 +66,20 @@ def test_the_noise_scale_grows_with_the_dimension():
     """G = sqrt(d) · g/sqrt(Δ) enters β_F through its square: the radius grows linearly in d at equal class size."""
     betas = [Spec.of("lqr", "pure-base", dimension=d, **SMALL).build().loop.learner.beta_drift for d in (1, 2, 4)]
     assert np.allclose(np.diff(betas), [betas[1] - betas[0], 2 * (betas[1] - betas[0])], rtol=0.02)
+
+
+def test_a_linear_run_resumes_bit_for_bit(tmp_path):
+    """Its state holds parameters, statistics and where the last ascent ended, all of which must come back."""
+    linear = {"classes": "linear", "dimension": 1, "iterations": 10, "starts": 2, "radius_scale": 0.02}
+    spec = Spec.of("lqr", "pure-low-switch", **linear, **SMALL)
+    run(spec, tmp_path / "whole", quiet=True)
+    assert left_by(tmp_path / "whole")[0]["ledger"]["updates"] >= 3
+    task = spec.build()
+    with Store.create(tmp_path / "part", spec.as_dict()) as store:
+        state = store.restore(task.loop.init(Key.from_seed(0)), pytest.fail)
+        while state.steps < 250:
+            state, record = task.loop.step(state)
+            store.append(_line(state, record, task))
+        store.checkpoint(state)
+    resume(tmp_path / "part", quiet=True)
+    assert left_by(tmp_path / "part") == left_by(tmp_path / "whole")

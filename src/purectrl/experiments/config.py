@@ -122,11 +122,19 @@ class LqrConfig(TheoryConfig):
 
     dimension: int = 2
     """d, one to four."""
+    classes: Literal["finite", "linear"] = "finite"
+    """Function classes: lists of candidates, or everything that is linear in the features within a ball."""
+    starts: int = 8
+    """Points from which the optimistic ascent starts (linear classes)."""
+    iterations: int = 150
+    """Steps of the optimistic ascent (linear classes)."""
 
     def check(self) -> None:
         """As `LoopConfig.check`, for the whole experiment."""
         super().check()
         require(1 <= self.dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {self.dimension}")
+        require(1 <= self.starts <= 1000, f"starts: must lie between 1 and 1,000, not {self.starts}")
+        require(1 <= self.iterations <= MOST, f"iterations: must lie between 1 and {MOST:,}, not {self.iterations}")
 
 
 MOST = 1_000_000

@@ -68,8 +68,10 @@ def _finite(config: TheoryConfig) -> Task:
 
 
 def _lqr(config: LqrConfig) -> Task:
-    from purectrl.experiments.theory import lqr
-
+    if config.classes == "linear":
+        from purectrl.experiments.linear import lqr
+    else:
+        from purectrl.experiments.theory import lqr
     return lqr(config)
 
 
@@ -77,7 +79,9 @@ EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         Experiment("finite", "a particle on a washboard, finite classes", TheoryConfig(), THEORY, _finite),
-        Experiment("lqr", "linear drift in one to four dimensions, finite classes", LqrConfig(), THEORY, _lqr),
+        Experiment(
+            "lqr", "linear drift in one to four dimensions, finite or linear classes", LqrConfig(), THEORY, _lqr
+        ),
     )
 }
 

@@ -125,32 +125,40 @@ def enumerated(
         return {"gap": float(gaps[record.plan]), "covered": covered}
 
     def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
-        episodes = np.array([record["episodes"] for record in records])
-        regret = np.cumsum(episodes * np.array([record["gap"] for record in records]))
-        rollouts = np.cumsum(episodes)
-        marks = np.unique(np.searchsorted(rollouts, np.geomspace(1, rollouts[-1], 33)))
-        return {
-            "gap": float(regret[-1] / rollouts[-1]),
+        return regret(records) | {
             "gap_output": float(gaps[state.output.plan]),
-            "gap_last": records[-1]["gap"],
-            "gap_curve": [[int(rollouts[i]), float(regret[i] / rollouts[i])] for i in marks],
-            "covered": all(record["covered"] for record in records),
             "optimum": float(exact.mean.max()),
             "planning_error": values.error,
             "truth_error": exact.error,
         }
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
-        times = np.tile(np.linspace(0.0, system.horizon, config.steps + 1)[:-1], (episodes, 1))
-        seen = simulated(system, policies.apply, initials.apply, Measuring(reward_std=0.0), config.steps)(
-            Key.from_seed(seed).child("evaluate"), plan, times
-        )
-        assert seen.r is not None
-        rewards = seen.r.mean(axis=1) * system.horizon
-        return {
-            "reward": float(rewards.mean()),
-            "reward_error": float(rewards.std() / math.sqrt(episodes)),
-            "gap": float(gaps[plan]),
-        }
+        return fresh(system, policies, initials, config.steps, plan, seed, episodes) | {"gap": float(gaps[plan])}
 
     return Task(Loop(oracle, sampler, schedule, learner, output), probe, metrics, evaluate)
+
+
+def regret(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the records say about the plans that were executed: average gap, its course, coverage at every n."""
+    episodes = np.array([record["episodes"] for record in records])
+    total = np.cumsum(episodes * np.array([record["gap"] for record in records]))
+    rollouts = np.cumsum(episodes)
+    marks = np.unique(np.searchsorted(rollouts, np.geomspace(1, rollouts[-1], 33)))
+    return {
+        "gap": float(total[-1] / rollouts[-1]),
+        "gap_last": records[-1]["gap"],
+        "gap_curve": [[int(rollouts[i]), float(total[i] / rollouts[i])] for i in marks],
+        "covered": all(record["covered"] for record in records),
+    }
+
+
+def fresh(
+    system: System, policies: Any, initials: Any, steps: int, plan: Plan, seed: int, episodes: int
+) -> dict[str, float]:
+    """The reward of `plan` on fresh noise-free episodes of the true system."""
+    rollout = simulated(system, policies.apply, initials.apply, Measuring(reward_std=0.0), steps)
+    times = np.tile(np.linspace(0.0, system.horizon, steps + 1)[:-1], (episodes, 1))
+    seen = rollout(Key.from_seed(seed).child("evaluate"), plan, times)
+    assert seen.r is not None
+    rewards = seen.r.mean(axis=1) * system.horizon
+    return {"reward": float(rewards.mean()), "reward_error": float(rewards.std() / math.sqrt(episodes))}

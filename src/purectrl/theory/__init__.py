@@ -1,5 +1,6 @@
 """Algorithms 1 to 3 of the paper, exact: function classes, confidence sets, optimistic planning, complexity (JAX)."""
 
+from purectrl.theory.ascent import Ascent
 from purectrl.theory.classes import FiniteClass
 from purectrl.theory.complexity import (
     Smoothness,
@@ -18,16 +19,26 @@ from purectrl.theory.eluder import (
     eluder_linear_trace,
     expectations,
 )
+from purectrl.theory.features import polynomial, random_fourier
 from purectrl.theory.independency import Independency, independency, independency_bound_ou, independency_ou
 from purectrl.theory.learner import FiniteLearner, FiniteState
+from purectrl.theory.linear import LinearClass
+from purectrl.theory.linear_learner import LinearLearner, LinearState
 from purectrl.theory.planning import Optimist, Values, tabulator
+from purectrl.theory.plans import GaussianInitials, LinearPolicies
 
 __all__ = [
+    "Ascent",
     "Expectations",
     "FiniteClass",
     "FiniteLearner",
     "FiniteState",
+    "GaussianInitials",
     "Independency",
+    "LinearClass",
+    "LinearLearner",
+    "LinearPolicies",
+    "LinearState",
     "Optimist",
     "Smoothness",
     "Values",
@@ -44,7 +55,9 @@ __all__ = [
     "log_cover_finite",
     "log_cover_linear",
     "members",
+    "polynomial",
     "radius",
+    "random_fourier",
     "switches",
     "tabulator",
 ]
