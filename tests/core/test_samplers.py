@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from purectrl.core import Context, InputError, Key
 from purectrl.core.oracle import check_times
 from purectrl.core.samplers import (
+    Sampler,
     equidistant,
     exponential_gaps,
     final,
@@ -109,6 +110,12 @@ def test_windows_are_placed_uniformly():
 def test_exponential_gaps_have_their_mean():
     times = exponential_gaps(5, mean_gap=0.1)(Key.from_seed(0), 20_000, CONTEXT)
     assert np.diff(times, axis=1).mean() == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_sampler_that_returns_another_number_of_times_is_named():
+    wrong = Sampler("wrong", 2, lambda key, episodes, context: np.zeros((episodes, 3)))
+    with pytest.raises(InputError, match=r"sampler 'wrong': returned times \(4, 3\), expected \(4, 2\)"):
+        wrong(Key.from_seed(0), 4, CONTEXT)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from purectrl.core.errors import require
+from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
 from purectrl.core.ledger import Ledger
 from purectrl.core.measurement import Dataset
@@ -52,8 +52,8 @@ class Sampler:
     def __call__(self, key: Key, episodes: int, context: Context) -> np.ndarray:
         """Times [episodes, m], sorted within each episode."""
         times = self.draw(key, episodes, context)
-        expected = (episodes, self.m)
-        require(times.shape == expected, f"sampler {self.name!r}: returned times {times.shape}, expected {expected}")
+        if times.shape != (episodes, self.m):
+            raise InputError(f"sampler {self.name!r}: returned times {times.shape}, expected {(episodes, self.m)}")
         return np.sort(times, axis=1) if self.m > 1 else times
 
 
