@@ -1,5 +1,6 @@
 """What a user sees while a run goes on: a bar with the ledger in it, or plain lines where there is no terminal."""
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,12 @@ def progress(label: str, total: int, quiet: bool) -> Iterator[Progress]:
         yield _lines(label, total)
 
 
+def say(message: str) -> None:
+    """A line on standard error. If whoever read it has gone, that is no reason to stop a run."""
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
 def _lines(label: str, total: int) -> Progress:
     shown = -1
 
@@ -46,10 +53,7 @@ def _lines(label: str, total: int) -> Progress:
         tenth = 10 * ledger.measurements // total
         if tenth > shown:
             shown = tenth
-            try:
-                print(f"{label}: {10 * tenth:3d}%  {ledger_line(ledger)}", file=sys.stderr, flush=True)
-            except OSError:  # whoever read the lines has gone; that is no reason to stop a run
-                shown = 10
+            say(f"{label}: {10 * tenth:3d}%  {ledger_line(ledger)}")
 
     return show
 

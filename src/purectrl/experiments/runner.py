@@ -5,7 +5,6 @@ import importlib.metadata
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from purectrl.core.errors import InputError, StoreError, require
 from purectrl.core.keys import Key
 from purectrl.core.learner import Record, State
 from purectrl.experiments.config import MOST, LoopConfig
-from purectrl.experiments.progress import progress
+from purectrl.experiments.progress import progress, say
 from purectrl.experiments.registry import Task, experiment
 from purectrl.experiments.settings import from_json
 
@@ -79,7 +78,7 @@ def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
     check_free(out)
     with compile_clock() as compiled:
         start = time.perf_counter()
-        task = spec.build()  # before the directory exists: a wrong setting leaves nothing behind
+        task = _build(spec, quiet)  # before the directory exists: a wrong setting leaves nothing behind
         with Store.create(out, spec.as_dict()) as store, advising(out):
             return _drive(spec, task, store, quiet, compiled, start)
 
@@ -98,7 +97,7 @@ def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
             _warn(f"the run in {out} was started with {', '.join(other)}: what follows may differ in the last bits")
         with compile_clock() as compiled, advising(out):
             start = time.perf_counter()
-            return _drive(spec, spec.build(), store, quiet, compiled, start)
+            return _drive(spec, _build(spec, quiet), store, quiet, compiled, start)
 
 
 def evaluate(out: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
@@ -118,6 +117,13 @@ def evaluate(out: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
     result = {"episodes": episodes, "seed": seed, "metrics": metrics}
     write_json(out / "evaluation.json", result)
     return result
+
+
+def _build(spec: Spec, quiet: bool) -> Task:
+    """The task; who watches is told why nothing moves for some seconds."""
+    if not quiet:
+        say(f"{spec.experiment}: building the experiment (the first time, it compiles)")
+    return spec.build()
 
 
 def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float], start: float) -> dict[str, Any]:
@@ -192,7 +198,7 @@ def _line(state: State, record: Record, task: Task) -> dict[str, Any]:
 
 
 def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    say(f"warning: {message}")
 
 
 @contextmanager
