@@ -41,6 +41,10 @@ class CountingLearner:
     def excess(self, state, data, key):
         return Excess(state["seen"] % 11, state["seen"] % 7), state
 
+    def excesses(self, state, block):
+        states = [self.observe(state, block.first(n)) for n in range(1, block.episodes + 1)]
+        return [self.excess(state, None, None)[0] for state in states]
+
     def update(self, state, data, which, key):
         self.updates.append(which)
         return Update({**state, "updates": state["updates"] + 1}, {"which": which.name}, {"fit": 0.0, "plan": 0.0})

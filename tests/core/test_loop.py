@@ -138,6 +138,22 @@ def test_the_best_measured_output_has_the_best_mean(block):
     assert chosen == [Plan(1, 0)] * 20
 
 
+@given(factor=st.floats(0.5, 12.0), m=st.integers(1, 3), ahead=st.integers(2, 40))
+def test_running_ahead_changes_neither_decisions_nor_bills(factor, m, ahead):
+    """The learner's misfit depends on what was seen alone, so both loops must update after the same episodes."""
+    system, learner = CountingSystem(), CountingLearner()
+    oracle = Oracle(system, 4.0, Budget(300), ahead=ahead)
+    fast = Loop(oracle, samplers.uniform(m), schedules.on_misfit(factor), learner)
+    slow, _, _ = make(samplers.uniform(m), schedules.on_misfit(factor), 300)
+    points = []
+    for loop in (fast, slow):
+        steps = list(loop.run(loop.init(Key.from_seed(0))))
+        points.append([(state.ledger[:3], record.updated) for state, record in steps if record.updated])
+        assert steps[-1][0].ledger.rollouts == steps[-1][0].data.episodes == 300 // m
+    assert points[0] == points[1]
+    assert max(len(times) for _, times in system.asked) <= ahead
+
+
 @pytest.mark.parametrize(
     ("times", "message"),
     [

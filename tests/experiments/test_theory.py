@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import left_by
 
-from purectrl.core import Key
+from purectrl.core import Key, Measurements
 from purectrl.experiments import Spec, evaluate, resume, run
 from purectrl.experiments.runner import _line
 from purectrl.experiments.store import Store, read_records
@@ -38,6 +38,23 @@ def test_low_switch_with_every_as_its_schedule_is_base_bit_for_bit(tmp_path):
     run(Spec.of("lqr", "pure-base", **SMALL), tmp_path / "base", quiet=True)
     run(Spec.of("lqr", "pure-low-switch", schedule="every", **SMALL), tmp_path / "switch", quiet=True)
     assert left_by(tmp_path / "base")[1] == left_by(tmp_path / "switch")[1]
+
+
+def test_low_switch_updates_at_the_first_episode_that_misfits_and_at_no_other():
+    """The simulated truth runs ahead of the test; replayed one episode at a time, every decision is the same."""
+    task = Spec.of("finite", "pure-low-switch", m=2, factor=1.0, **SMALL | {"measurements": 4000}).build()
+    learner, sizes = task.loop.learner, []
+    replayed = task.loop.init(Key.from_seed(2)).learner
+    for state, record in task.loop.run(task.loop.init(Key.from_seed(2))):
+        sizes.append(record.block.episodes)
+        for n in range(record.block.episodes):
+            one = Measurements(*(getattr(record.block, name)[n : n + 1] for name in "txuyr"))
+            replayed = learner.observe(replayed, one)
+            due = task.loop.schedule.due(state.ledger, learner.excess(replayed, state.data, Key(0))[0])
+            assert bool(due) == (bool(record.updated) and n == record.block.episodes - 1)
+        replayed = state.learner
+    assert state.ledger.updates >= 3
+    assert max(sizes) > 100
 
 
 def test_fresh_episodes_agree_with_the_table(tmp_path):

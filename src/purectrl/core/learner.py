@@ -1,5 +1,6 @@
 """What a learner is, and what the loop passes from step to step."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from purectrl.core.keys import Key
@@ -32,6 +33,10 @@ class Learner(Protocol):
     def excess(self, state: Any, data: Dataset, key: Key) -> tuple[Excess, Any]:
         """How badly the models behind the current plan fit all data, in units of their confidence radii, and the state,
         in which a learner may keep the fit that it made to find out; never changes the plan."""
+        ...
+
+    def excesses(self, state: Any, block: Measurements) -> Sequence[Excess]:
+        """What `excess` would say after each episode of `block`, one for each. Only asked where the oracle runs ahead."""
         ...
 
     def update(self, state: Any, data: Dataset, which: Which, key: Key) -> Update:

@@ -49,11 +49,12 @@ class Loop:
         times_key, rollout_key, update_key, output_key = state.key.split(state.steps)
         plan, ledger, m = self.learner.plan(state.learner), state.ledger, self.sampler.m
         episodes = min(self.schedule.block(ledger, m), self.oracle.budget.episodes_left(ledger, m))
+        ahead = self.schedule.watches_fit and (episodes := min(episodes, self.oracle.ahead)) > 1
+        keep = (lambda seen: self.schedule.first_due(ledger, self.learner.excesses(state.learner, seen))) if ahead else None
 
         # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
-        context = Context(self.oracle.horizon, ledger, state.learner, plan, state.data)
-        times = self.sampler(times_key, episodes, context)
-        block, ledger = self.oracle(rollout_key, plan, times, ledger)
+        times = self.sampler(times_key, episodes, Context(self.oracle.horizon, ledger, state.learner, plan, state.data))
+        block, ledger = self.oracle(rollout_key, plan, times, ledger, keep)
         data = state.data.append(block)
 
         # Algorithm 1, line 5; Algorithm 2, lines 6 and 7: whether F_{n+1} and R_{n+1} are due
@@ -67,8 +68,7 @@ class Loop:
             learner, info, seconds = self.learner.update(learner, data, which, update_key)
             ledger = ledger.updated()
 
-        after = self.learner.plan(learner) if which else plan
-        output = self.output(output_key, state.output, plan, after, block, ledger)
+        output = self.output(output_key, state.output, plan, self.learner.plan(learner), block, ledger)
         seconds = {**seconds, "fit": fitted - measured + seconds.get("fit", 0.0), "total": time.perf_counter() - start}
         record = Record(state.steps + 1, plan, block, which, excess, info)
         return State(state.key, state.steps + 1, ledger.spent(**seconds), data, learner, output), record

@@ -74,6 +74,10 @@ class Measurements:
         """The same measurements as episodes·m episodes of one measurement each: [n, 1, ...]."""
         return Measurements(**{name: array.reshape(-1, 1, *array.shape[2:]) for name, array in self._present()})
 
+    def first(self, episodes: int) -> "Measurements":
+        """The first episodes alone."""
+        return Measurements(**{name: array[:episodes] for name, array in self._present()})
+
     def check(self, reward_range: tuple[float, float] | None = None) -> None:
         """Raises unless every number is finite and every reward inside `reward_range`."""
         for name, array in self._present():

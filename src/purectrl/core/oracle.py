@@ -15,6 +15,9 @@ from purectrl.core.problem import Plan
 Rollout = Callable[[Key, Plan, np.ndarray], Measurements]
 """(key, plan, times [episodes, m]) -> Measurements: executes `plan` in that many episodes and looks at those times."""
 
+Keep = Callable[[Measurements], int]
+"""How many episodes of a block there are until the plan changes."""
+
 
 @dataclass(frozen=True)
 class Oracle:
@@ -27,24 +30,35 @@ class Oracle:
 
     Other arguments:
         reward_range: the range that measured rewards promise to stay in; None for none (Gaussian noise has none).
+        ahead: how many episodes a schedule that decides after each of them may let run at once. More than one is for
+            simulated systems alone: episodes after the decision are taken back, unpaid and unseen by anyone.
     """
 
     rollout: Rollout
     horizon: float
     budget: Budget
     reward_range: tuple[float, float] | None = None
+    ahead: int = 1
 
-    def __call__(self, key: Key, plan: Plan, times: np.ndarray, ledger: Ledger) -> tuple[Measurements, Ledger]:
-        """Measurements at `times` [episodes, m] and the ledger that has paid for them."""
+    def __post_init__(self) -> None:
+        require(self.ahead >= 1, f"ahead: at least one episode runs at a time, not {self.ahead}")
+
+    def __call__(
+        self, key: Key, plan: Plan, times: np.ndarray, ledger: Ledger, keep: Keep | None = None
+    ) -> tuple[Measurements, Ledger]:
+        """Measurements at `times` [episodes, m], cut to the first `keep(block)` episodes, and the ledger that has paid."""
         start = time.perf_counter()
         check_times(times, self.horizon)
         episodes, m = times.shape
-        ledger = ledger.charge(self.budget, rollouts=episodes, m=m)
+        paid = ledger.charge(self.budget, rollouts=episodes, m=m)
         block = self.rollout(key, plan, times)
         if not np.array_equal(block.t, times):
             raise MeasurementError(f"the rollout returned times {block.t.shape}, others {times.shape} were asked for")
         block.check(self.reward_range)
-        return block, ledger.spent(rollout=time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        if keep is not None and (kept := keep(block)) < episodes:
+            block, paid = block.first(kept), ledger.charge(self.budget, rollouts=kept, m=m)
+        return block, paid.spent(rollout=seconds)
 
 
 def check_times(times: np.ndarray, horizon: float) -> None:

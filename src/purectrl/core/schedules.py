@@ -39,7 +39,15 @@ class Schedule(NamedTuple):
     block: Callable[[Ledger, int], int]
     due: Callable[[Ledger, Excess | None], Which]
     watches_fit: bool = False
-    """Whether `due` wants to know how well the models fit, which costs the learner a look at the data."""
+    """Whether `due` wants to know how well the models fit, after every episode, which costs the learner a look at the data."""
+
+    def first_due(self, ledger: Ledger, excesses: Sequence[Excess]) -> int:
+        """The number of episodes after which an update is due for the first time, all of them if it never is.
+
+        >>> on_misfit(5.0).first_due(Ledger(), [Excess(1.0, 2.0), Excess(1.0, 6.0), Excess(7.0, 0.0)])
+        2
+        """
+        return next((n for n, excess in enumerate(excesses, 1) if self.due(ledger, excess)), len(excesses))
 
 
 FOREVER = 2**62
@@ -165,4 +173,5 @@ def on_misfit(factor: float = 5.0) -> Schedule:
         drift = Which.DRIFT if excess.drift >= factor else Which.NEITHER
         return drift | Which.REWARD if excess.reward >= factor else drift
 
-    return Schedule(f"on-misfit({factor:g})", lambda ledger, m: 1, due, watches_fit=True)
+    # the longer nothing happened, the more episodes a simulator may run ahead of the next decision
+    return Schedule(f"on-misfit({factor:g})", lambda ledger, m: max(1, ledger.rollouts), due, watches_fit=True)

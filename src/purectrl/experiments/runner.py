@@ -1,6 +1,7 @@
 """Runs that survive: start, resume, evaluate."""
 
 import dataclasses
+import functools
 import importlib.metadata
 import os
 import platform
@@ -61,7 +62,13 @@ class Spec:
 
     def build(self) -> Task:
         """The task, ready to run."""
-        return experiment(self.experiment).build(self.settings)
+        return _task(self.experiment, self.settings)
+
+
+@functools.lru_cache(maxsize=8)
+def _task(name: str, settings: LoopConfig) -> Task:
+    """A task does not know its seed and remembers nothing of a run, so that the seeds of a sweep share it."""
+    return experiment(name).build(settings)
 
 
 def versions() -> dict[str, str]:

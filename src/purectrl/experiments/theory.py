@@ -28,6 +28,9 @@ from purectrl.theory.confidence import radius
 from purectrl.theory.learner import FiniteLearner
 from purectrl.theory.planning import Optimist, tabulator
 
+AHEAD = 256
+"""Episodes that the simulated truth may run ahead of Algorithm 2's test; those after an update are taken back."""
+
 TRUTH_PATHS = 8192
 """Paths behind the values by which plans are judged: many, so that the gap is a number and not an estimate."""
 
@@ -109,7 +112,7 @@ def enumerated(
     ]
     sampler, schedule, output = make_sampler(config), make_schedule(config), make_output(config)
     rollout = simulated(system, policies.apply, initials.apply, measuring, config.steps)
-    oracle = Oracle(rollout, system.horizon, budget)
+    oracle = Oracle(rollout, system.horizon, budget, ahead=AHEAD)
 
     f_star, b_star = truth
     # neither table depends on the seed of a run: they are part of the experiment

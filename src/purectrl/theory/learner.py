@@ -66,13 +66,9 @@ class FiniteLearner:
 
     def observe(self, state: FiniteState, block: Measurements) -> FiniteState:
         """Adds the squared errors of every member on the new measurements."""
-        rows = block.rows()
-        assert rows.y is not None
-        assert rows.r is not None
-        drift, reward = pad_rows(self._losses, rows.x[:, 0], rows.u[:, 0], rows.y[:, 0], rows.r[:, 0])
+        drift, reward = self._errors(block)
         return state._replace(
-            drift_loss=state.drift_loss + drift.sum(axis=0, dtype=np.float64),
-            reward_loss=state.reward_loss + reward.sum(axis=0, dtype=np.float64),
+            drift_loss=state.drift_loss + drift.sum(axis=0), reward_loss=state.reward_loss + reward.sum(axis=0)
         )
 
     def excess(self, state: FiniteState, data: Dataset, key: Key) -> tuple[Excess, FiniteState]:
@@ -80,6 +76,28 @@ class FiniteLearner:
         drift = state.drift_loss[state.drift] - state.drift_loss.min()
         reward = state.reward_loss[state.reward] - state.reward_loss.min()
         return Excess(float(drift) / self.beta_drift, float(reward) / self.beta_reward), state
+
+    def excesses(self, state: FiniteState, block: Measurements) -> list[Excess]:
+        """The same after each episode of `block`."""
+        found = []
+        for before, errors, chosen, beta in zip(
+            (state.drift_loss, state.reward_loss),
+            self._errors(block),
+            (state.drift, state.reward),
+            (self.beta_drift, self.beta_reward),
+            strict=True,
+        ):
+            losses = before + np.cumsum(errors, axis=0)
+            found.append((losses[:, chosen] - losses.min(axis=1)) / beta)
+        return [Excess(*pair) for pair in zip(*(each.tolist() for each in found), strict=True)]
+
+    def _errors(self, block: Measurements) -> list[np.ndarray]:
+        """Squared errors of every drift [episodes, F] and every reward [episodes, R], summed over each episode."""
+        rows = block.rows()
+        assert rows.y is not None
+        assert rows.r is not None
+        found = pad_rows(self._losses, rows.x[:, 0], rows.u[:, 0], rows.y[:, 0], rows.r[:, 0])
+        return [part.reshape(block.episodes, block.m, -1).sum(axis=1, dtype=np.float64) for part in found]
 
     def update(self, state: FiniteState, data: Dataset, which: Which, key: Key) -> Update:
         """The named confidence sets anew, then the optimistic argmax in both."""
