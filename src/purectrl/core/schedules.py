@@ -39,7 +39,7 @@ class Schedule(NamedTuple):
     block: Callable[[Ledger, int], int]
     due: Callable[[Ledger, Excess | None], Which]
     watches_fit: bool = False
-    """Whether `due` wants to know how well the models fit, after every episode, which costs the learner a look at the data."""
+    """Whether `due` wants to know after every episode how well the models fit, which costs the learner a look."""
 
     def first_due(self, ledger: Ledger, excesses: Sequence[Excess]) -> int:
         """The number of episodes after which an update is due for the first time, all of them if it never is.

@@ -21,13 +21,13 @@ from purectrl.core.oracle import Oracle
 from purectrl.core.problem import Array, Measuring, Plan, System
 from purectrl.experiments.config import LqrConfig, make_output, make_sampler, make_schedule
 from purectrl.experiments.registry import Task
-from purectrl.experiments.theory import fresh, regret
+from purectrl.experiments.theory import AHEAD, fresh, regret
 from purectrl.systems import lqr as lqr_system
 from purectrl.systems.simulation import simulated
 from purectrl.theory.ascent import Ascent, value_on_paths
+from purectrl.theory.ascent_learner import AscentLearner
 from purectrl.theory.confidence import radius
 from purectrl.theory.linear import LinearClass
-from purectrl.theory.linear_learner import LinearLearner
 from purectrl.theory.plans import GaussianInitials, LinearPolicies
 
 TRUTH_PATHS = 4096
@@ -57,10 +57,13 @@ def lqr(config: LqrConfig) -> Task:
         system, policies, initials, drifts, rewards, config.steps, config.paths // 4, config.starts, config.iterations
     )
     betas = config.radius_scale * beta_drift, config.radius_scale * beta_reward
-    learner = LinearLearner(drifts, rewards, ascent, *betas, d, d)
+    learner = AscentLearner(ascent, *betas, d, d)
     measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     oracle = Oracle(
-        simulated(system, policies.apply, initials.apply, measuring, config.steps), system.horizon, Budget(N)
+        simulated(system, policies.apply, initials.apply, measuring, config.steps),
+        system.horizon,
+        Budget(N),
+        ahead=AHEAD,
     )
     loop = Loop(oracle, make_sampler(config), make_schedule(config), learner, make_output(config))
     judge = true_value(system, policies, initials, config.steps)
@@ -73,7 +76,7 @@ def lqr(config: LqrConfig) -> Task:
         return last[1]
 
     def probe(state: State, record: Record) -> dict[str, Any]:
-        return {"gap": gap(record.plan), "covered": learner.covers(state.learner, *truth)}
+        return {"gap": gap(record.plan), "covered": learner.covers(state.learner, state.data, *truth)}
 
     def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
         return regret(records) | {"gap_output": gap(state.output.plan), "optimum": best, "truth_error": error}

@@ -109,7 +109,7 @@ def simulated(
 
 def pad_rows(function: Callable[..., tuple[Array, ...]], *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """Calls `function` on arrays whose first axis is padded to 1, 16, 256 or a larger power of two, and cuts its results
-    back: a run with blocks of many sizes compiles a handful of programs instead of one a size. The last row fills the rest."""
+    back: a run with blocks of many sizes compiles a handful of programs instead of many. The last row fills the rest."""
     rows = len(arrays[0])
     padded = next((size for size in (1, 16, 256) if rows <= size), 1 << (rows - 1).bit_length())
     if padded > rows:

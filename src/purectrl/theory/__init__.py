@@ -1,7 +1,8 @@
 """Algorithms 1 to 3 of the paper, exact: function classes, confidence sets, optimistic planning, complexity (JAX)."""
 
 from purectrl.theory.ascent import Ascent
-from purectrl.theory.classes import FiniteClass
+from purectrl.theory.ascent_learner import AscentLearner, AscentState
+from purectrl.theory.classes import FiniteClass, ModelClass, Rows
 from purectrl.theory.complexity import (
     Smoothness,
     gap_base,
@@ -23,12 +24,14 @@ from purectrl.theory.features import polynomial, random_fourier
 from purectrl.theory.independency import Independency, independency, independency_bound_ou, independency_ou
 from purectrl.theory.learner import FiniteLearner, FiniteState
 from purectrl.theory.linear import LinearClass
-from purectrl.theory.linear_learner import LinearLearner, LinearState
+from purectrl.theory.neural import NeuralClass
 from purectrl.theory.planning import Optimist, Values, tabulator
-from purectrl.theory.plans import GaussianInitials, LinearPolicies
+from purectrl.theory.plans import GaussianInitials, LinearPolicies, MlpPolicies
 
 __all__ = [
     "Ascent",
+    "AscentLearner",
+    "AscentState",
     "Expectations",
     "FiniteClass",
     "FiniteLearner",
@@ -36,10 +39,12 @@ __all__ = [
     "GaussianInitials",
     "Independency",
     "LinearClass",
-    "LinearLearner",
     "LinearPolicies",
-    "LinearState",
+    "MlpPolicies",
+    "ModelClass",
+    "NeuralClass",
     "Optimist",
+    "Rows",
     "Smoothness",
     "Values",
     "eluder_brute_force",

@@ -1,22 +1,26 @@
 """The optimistic argmax over (π, q, f, b) where the classes are continuous: joint gradient ascent through the simulator.
 
 Policy, initial distribution, drift and reward move together (Algorithm 1, line 3) from several starts at once, on common
-random numbers, and after each step the models are pulled back into their confidence sets. What comes out is judged on fresh
+random numbers. Models stay in their confidence sets in two ways: a linear class has coordinates in which the set is all of
+space; for a neural one a multiplier grows while the constraint L(f) ≤ min L + β is violated (primal-dual), and what is left
+is settled at the end. A finite Π or Q is enumerated: every member is the start of an ascent of its own. What comes out is judged on fresh
 paths, so the reported value is not that of a lucky draw; its Monte-Carlo error stands beside it.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from purectrl.core.errors import InputError
 from purectrl.core.keys import Key
 from purectrl.core.problem import Array, Plan, System
 from purectrl.systems.simulation import euler_maruyama
-from purectrl.theory.linear import LinearClass, Region, decode, retract
+from purectrl.theory.classes import FiniteClass, ModelClass
 
 
 class Variables(NamedTuple):
@@ -24,18 +28,18 @@ class Variables(NamedTuple):
 
     policy: Any
     initial: Any
-    drift: Array
-    reward: Array
+    drift: Any
+    reward: Any
 
 
 class Optimum(NamedTuple):
     """The best point found."""
 
     plan: Plan
-    drift: np.ndarray
-    """Θ of f_n [p, d]."""
-    reward: np.ndarray
-    """θ of b_n [p, 1]."""
+    drift: Any
+    """The parameter of f_n."""
+    reward: Any
+    """The parameter of b_n."""
     value: float
     """R(π_n, q_n, f_n, b_n) on fresh paths."""
     error: float
@@ -69,14 +73,15 @@ class Ascent:
 
     Main arguments:
         system: only its diffusion and T are used.
-        policies, initials: classes with `start(key) -> parameters` and `apply(parameters, ...)`.
-        drifts, rewards: linear classes.
+        policies, initials: finite classes, or classes with `start(key) -> parameters` and `apply(parameters, ...)`.
+        drifts, rewards: linear or neural classes.
 
     Other arguments:
         steps: Euler-Maruyama steps over [0, T].
         paths: simulated paths in the ascent; eight times as many judge the result.
-        starts: points that the ascent starts from.
+        starts: points that the ascent starts from; at least one for each member of a finite Π × Q.
         iterations, rate: Adam's.
+        pressure: how fast the multiplier of a violated constraint grows, per step and radius.
     """
 
     def __init__(
@@ -84,19 +89,23 @@ class Ascent:
         system: System,
         policies: Any,
         initials: Any,
-        drifts: LinearClass,
-        rewards: LinearClass,
+        drifts: ModelClass,
+        rewards: ModelClass,
         steps: int = 40,
         paths: int = 64,
         starts: int = 8,
         iterations: int = 150,
         rate: float = 0.05,
+        pressure: float = 0.1,
     ) -> None:
-        self.policies, self.initials, self.starts = policies, initials, starts
+        self.policies, self.initials, self.drifts, self.rewards = policies, initials, drifts, rewards
+        self.members = [range(c.size) if isinstance(c, FiniteClass) else None for c in (policies, initials)]
+        pairs = np.prod([len(found) for found in self.members if found is not None], dtype=int)
+        self.starts = max(starts, int(pairs))
         optimiser = optax.adam(optax.cosine_decay_schedule(rate, iterations, alpha=0.1))
 
-        def values(variables: Variables, drift: Region, reward: Region, keys: Array) -> Array:
-            theta, weights = decode(drift, variables.drift), decode(reward, variables.reward)
+        def values(variables: Variables, drift: Any, reward: Any, keys: Array) -> Array:
+            theta, weights = drifts.decode(drift, variables.drift), rewards.decode(reward, variables.reward)
             return value_on_paths(
                 system,
                 lambda x: policies.apply(variables.policy, x),
@@ -107,23 +116,32 @@ class Ascent:
                 steps,
             )
 
-        def climb(start: Variables, drift: Region, reward: Region, keys: Array) -> Variables:
-            slope = jax.grad(lambda variables: -values(variables, drift, reward, keys).mean())
+        def climb(start: Variables, drift: Any, reward: Any, keys: Array) -> Variables:
+            moving, fixed = eqx.partition(start, eqx.is_inexact_array)  # an index into a finite class does not move
 
-            def step(carry: tuple[Variables, Any], _: None) -> tuple[tuple[Variables, Any], None]:
-                variables, memory = carry
+            def lagrangian(moving: Variables, multipliers: Array) -> tuple[Array, Array]:
+                variables = eqx.combine(moving, fixed)
+                outside = jnp.stack(
+                    [drifts.violation(drift, variables.drift), rewards.violation(reward, variables.reward)]
+                )
+                return jnp.sum(multipliers * outside) - values(variables, drift, reward, keys).mean(), outside
+
+            def step(carry: tuple[Variables, Any, Array], _: None) -> tuple[tuple[Variables, Any, Array], None]:
+                moving, memory, multipliers = carry
+                slope, outside = jax.grad(lagrangian, has_aux=True)(moving, multipliers)
                 # a costate that explodes on one path must not throw the whole start away
-                gradient = jax.tree.map(lambda leaf: jnp.nan_to_num(leaf, posinf=0.0, neginf=0.0), slope(variables))
-                change, memory = optimiser.update(gradient, memory)
-                moved = optax.apply_updates(variables, change)
-                moved = moved._replace(drift=retract(drift, moved.drift), reward=retract(reward, moved.reward))
-                return (moved, memory), None
+                slope = jax.tree.map(lambda leaf: jnp.nan_to_num(leaf, posinf=0.0, neginf=0.0), slope)
+                change, memory = optimiser.update(slope, memory)
+                moving = optax.apply_updates(moving, change)
+                return (moving, memory, jnp.maximum(0.0, multipliers + pressure * outside)), None
 
-            (end, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), length=iterations)
-            return end
+            begin = moving, optimiser.init(moving), jnp.zeros(2)
+            (moving, _, _), _ = jax.lax.scan(step, begin, length=iterations)
+            end = eqx.combine(moving, fixed)
+            return end._replace(drift=drifts.settle(drift, end.drift), reward=rewards.settle(reward, end.reward))
 
         @jax.jit
-        def search(words: Array, begin: Variables, drift: Region, reward: Region) -> tuple[Any, ...]:
+        def search(words: Array, begin: Variables, drift: Any, reward: Any) -> tuple[Any, ...]:
             climbing, judging = jax.random.split(jax.random.wrap_key_data(words))
             ends = jax.vmap(climb, (0, None, None, None))(begin, drift, reward, jax.random.split(climbing, (paths, 2)))
             judged = jax.vmap(values, (0, None, None, None))(
@@ -133,28 +151,44 @@ class Ascent:
             best = jnp.argmax(means)
             found = jax.tree.map(lambda leaf: leaf[best], ends)
             error = judged[best].std() / np.sqrt(8 * paths - 1)
-            return found, decode(drift, found.drift), decode(reward, found.reward), means[best], error
+            models = drifts.decode(drift, found.drift), rewards.decode(reward, found.reward)
+            return found, *models, means[best], error
 
         self._search = search
 
-    def __call__(self, key: Key, drift: Region, reward: Region, previous: Variables) -> tuple[Optimum, Variables]:
+    def __call__(self, key: Key, drift: Any, reward: Any, previous: Variables) -> tuple[Optimum, Variables]:
         """The optimistic point in the two sets, climbing from `previous` and from random starts."""
         begin_key, search_key, _, _ = key.split("ascent")
-        previous = previous._replace(drift=retract(drift, previous.drift), reward=retract(reward, previous.reward))
         begins = [previous] + [self.random(begin_key.child(i), drift, reward) for i in range(self.starts - 1)]
-        begin = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begins)
+        begins = [self._member(i, begin) for i, begin in enumerate(begins)]
+        begin = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *begins)
         found, theta, weights, value, error = self._search(search_key.words(), begin, drift, reward)
-        found = jax.tree.map(np.asarray, found)
-        plan = Plan(found.policy, found.initial)
-        return Optimum(plan, np.asarray(theta), np.asarray(weights), float(value), float(error)), found
+        if not np.isfinite(value):
+            raise InputError(
+                "planning: every start of the optimistic ascent leaves the finite numbers; bound the functions of the "
+                "classes, take more simulation steps or a shorter horizon"
+            )
+        found, theta, weights = jax.tree.map(np.asarray, (found, theta, weights))
+        return Optimum(Plan(found.policy, found.initial), theta, weights, float(value), float(error)), found
 
-    def random(self, key: Key, drift: Region, reward: Region) -> Variables:
+    def random(self, key: Key, drift: Any, reward: Any) -> Variables:
         """A random plan with random models or, half of the time, with those that fit best."""
-        draws = key.generator()
-        size = draws.integers(2)
         return Variables(
-            self.policies.start(key.child("policy")),
-            self.initials.start(key.child("initial")),
-            retract(drift, jnp.asarray(size * draws.normal(size=drift.center.shape), jnp.float32)),
-            retract(reward, jnp.asarray(size * draws.normal(size=reward.center.shape), jnp.float32)),
+            *(
+                np.int32(key.child(name).generator().integers(len(found))) if found else c.start(key.child(name))
+                for name, found, c in zip(
+                    ("policy", "initial"), self.members, (self.policies, self.initials), strict=True
+                )
+            ),
+            self.drifts.random(drift, key.child("drift")),
+            self.rewards.random(reward, key.child("reward")),
         )
+
+    def _member(self, i: int, begin: Variables) -> Variables:
+        """The i-th start: the members of finite classes in turn, so that none is left out."""
+        policies, initials = self.members
+        if policies is not None:
+            begin = begin._replace(policy=np.int32(i % len(policies)))
+        if initials is not None:
+            begin = begin._replace(initial=np.int32(i // (len(policies) if policies else 1) % len(initials)))
+        return begin

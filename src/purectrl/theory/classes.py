@@ -6,13 +6,82 @@ key -> [d]: `apply(parameter, *arguments)` evaluates one member. Functions are w
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from purectrl.core.errors import InputError, require
+from purectrl.core.keys import Key
 from purectrl.core.problem import Array
+
+
+class Rows(NamedTuple):
+    """Measurements one below the other, as least squares takes them."""
+
+    x: np.ndarray
+    """States [n, d]."""
+    u: np.ndarray
+    """Controls [n, k]."""
+    y: np.ndarray
+    """What the function should return: drifts [n, d] or rewards [n, 1]."""
+
+
+class ModelClass(Protocol):
+    """A continuous class of drifts or rewards, as `AscentLearner` and `Ascent` use it: `LinearClass`, `NeuralClass`.
+
+    A fit is what the class knows of the data; a region is a confidence set made from one, in which the planner moves
+    coordinates w. Both are trees of arrays and numbers.
+    """
+
+    def apply(self, parameter: Any, x: Array, u: Array) -> Array:
+        """The value of one member at x [d], u [k]."""
+        ...
+
+    def start(self, key: Key, state_dim: int, control_dim: int) -> Any:
+        """The fit without data."""
+        ...
+
+    def observe(self, fit: Any, rows: Rows) -> Any:
+        """The fit after new rows; running statistics only."""
+        ...
+
+    def refit(self, fit: Any, rows: Rows, thorough: bool = False) -> Any:
+        """The fit to all rows: thorough before an update, else just good enough to test for misfit."""
+        ...
+
+    def excess(self, fit: Any, parameter: Any, rows: Rows) -> float:
+        """L(f) − min L on all rows."""
+        ...
+
+    def contains(self, fit: Any, rows: Rows, beta: float, truth: Any) -> bool:
+        """Whether the truth is in the set of radius β."""
+        ...
+
+    def region(self, fit: Any, rows: Rows, beta: float) -> Any:
+        """The confidence set {f : L(f) ≤ min L + β}."""
+        ...
+
+    def random(self, region: Any, key: Key) -> Any:
+        """Coordinates to start from."""
+        ...
+
+    def decode(self, region: Any, w: Any) -> Any:
+        """The member at coordinates w."""
+        ...
+
+    def encode(self, region: Any, parameter: Any) -> Any:
+        """The coordinates of a member."""
+        ...
+
+    def violation(self, region: Any, w: Any) -> Array:
+        """How far w is outside the set, in radii; at most zero inside."""
+        ...
+
+    def settle(self, region: Any, w: Any) -> Any:
+        """After the last step: into the set, whatever it takes."""
+        ...
 
 
 @dataclass(frozen=True)

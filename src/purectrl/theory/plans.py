@@ -4,6 +4,8 @@ A class offers `start(key) -> parameters`, a random member, and `apply`: (parame
 (parameters, JAX key) -> x(0) [d] for an initial distribution.
 """
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +43,54 @@ class LinearPolicies:
     def apply(self, parameters: dict[str, Array], x: Array) -> Array:
         """The control u [k]."""
         return jnp.clip(parameters["gain"] @ x + parameters["offset"], -self.limit, self.limit)
+
+
+@dataclass(frozen=True)
+class MlpPolicies:
+    """u = limit · tanh(network(features(x))), a network with tanh layers: smooth, and never beyond its limit.
+
+    Main arguments:
+        state_dim, control_dim: d and k.
+        limit: the largest |u_i|.
+
+    Other arguments:
+        hidden: widths of the hidden layers.
+        features: x [d] -> what the network sees, [p]; the state itself unless told. Angles are best seen as cos and sin.
+
+    >>> policies = MlpPolicies(state_dim=2, control_dim=1, limit=2.0)
+    >>> policies.apply(policies.start(Key.from_seed(0)), jnp.full(2, 100.0)).shape
+    (1,)
+    """
+
+    state_dim: int
+    control_dim: int
+    limit: float = 1.0
+    hidden: tuple[int, ...] = (32, 32)
+    features: Callable[[Array], Array] = lambda x: x
+
+    def __post_init__(self) -> None:
+        require(self.limit > 0, f"limit: controls need a positive limit, not {self.limit}")
+        require(all(width >= 1 for width in self.hidden), f"hidden: every layer needs a unit, not {self.hidden}")
+
+    def start(self, key: Key) -> list[dict[str, Array]]:
+        """A random member."""
+        seen = jax.eval_shape(self.features, jax.ShapeDtypeStruct((self.state_dim,), jnp.float32)).shape[0]
+        sizes = (seen, *self.hidden, self.control_dim)
+        draws = key.generator()
+        return [
+            {
+                "weight": np.float32(draws.normal(size=(after, before)) / np.sqrt(before)),
+                "bias": np.zeros(after, np.float32),
+            }
+            for before, after in itertools.pairwise(sizes)
+        ]
+
+    def apply(self, parameters: list[dict[str, Array]], x: Array) -> Array:
+        """The control u [k]."""
+        z = self.features(x)
+        for layer in parameters:
+            z = jnp.tanh(layer["weight"] @ z + layer["bias"])
+        return self.limit * z
 
 
 @dataclass(frozen=True)
