@@ -189,7 +189,7 @@ def gym_rollout(
     def episode(seed: int, number: int, plan: Plan, last: int) -> tuple[list[np.ndarray], ...]:
         """Steps 0 to `last`: x [last + 2, d], u [last + 1, k], r [last + 1]."""
         x, _ = env.reset(seed=seed)
-        states, controls, rewards, ended = [x], [], [], False
+        states, controls, rewards, ended = [np.array(x)], [], [], False
         for step in range(last + 1):
             u = act(plan, x)
             if ended:
@@ -199,7 +199,7 @@ def gym_rollout(
                 unknown = absorbing_reward is None if ended else truncated
                 if unknown:  # what would be measured from here on
                     _refuse_unless_last(number, step, last, seconds, by_limit=not ended)
-            states.append(x)
+            states.append(np.array(x))  # an environment may write into the array it has handed out
             controls.append(u)
             rewards.append(reward)
         return states, controls, rewards
