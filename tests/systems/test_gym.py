@@ -1,0 +1,218 @@
+"""Our mechanisms as Gymnasium environments, and Gymnasium environments behind an oracle."""
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from scipy.integrate import solve_ivp
+
+from purectrl.core import InputError, Key, MeasurementError, Oracle, Plan
+from purectrl.core.ledger import Budget, Ledger
+from purectrl.core.samplers import Context, uniform, windows
+from purectrl.systems.catalogue import VARIANTS
+from purectrl.systems.gym import IDS, gym_rollout, snapped
+
+PLAN = Plan(0.7, None)
+every = pytest.mark.parametrize("name", IDS)
+
+
+def damp(gain, x):
+    """Brakes: the last number of an observation is a velocity."""
+    return -gain * x[-1:]
+
+
+class Clock(gymnasium.Env):
+    """x = (seconds, −seconds); r = step number. Terminates and truncates when told."""
+
+    observation_space = gymnasium.spaces.Box(-1e3, 1e3, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(-0.5, 0.5, (1,), np.float32)
+
+    def __init__(self, dt=0.25, terminal=10**9, limit=10**9):
+        self.dt, self.terminal, self.limit = dt, terminal, limit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.k, self.offset, self.hands_out = 0, self.np_random.uniform(), np.zeros(2)
+        return self._look(), {}
+
+    def step(self, action):
+        self.k += 1
+        return self._look(), float(self.k - 1), self.k >= self.terminal, self.k >= self.limit, {}
+
+    def _look(self):
+        self.hands_out[:] = np.array([1.0, -1.0]) * (self.offset + self.k * self.dt)
+        return self.hands_out  # the same array each time, as careless environments do
+
+
+@every
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gymnasiums_own_check_has_nothing_to_say(name, variant):
+    """Warnings are errors here."""
+    env = gymnasium.make(IDS[name], variant=variant, render_mode="rgb_array")
+    check_env(env.unwrapped)
+    env.close()
+
+
+@every
+def test_a_step_is_the_mechanism_under_a_held_control(name):
+    env = gymnasium.make(IDS[name], dt=0.2)
+    one = env.unwrapped.mechanism
+    _, info = env.reset(seed=1)
+    x, action = info["state"], np.full(one.control_dim, 0.5, np.float32)
+    seen, reward, terminated, truncated, info = env.step(action)
+    u = one.u_max * action
+    drift = jax.jit(one.drift)
+    expected = solve_ivp(lambda t, x: drift(jnp.float32(x), u), (0, 0.2), x, rtol=1e-8, atol=1e-8).y[:, -1]
+    assert np.allclose(info["state"], expected, atol=1e-4)
+    assert np.allclose(seen, one.observe(info["state"]), atol=1e-6)
+    assert reward == pytest.approx(float(one.reward(x, u)), abs=1e-6)
+    assert not terminated
+    assert not truncated
+
+
+def test_steps_of_any_length_lead_to_the_same_place():
+    ends = []
+    for dt in (0.05, 0.1, 0.5):
+        env = gymnasium.make(IDS["pendulum"], dt=dt, horizon=1.0)
+        env.reset(options={"state": [1.0, 0.0]})
+        truncated, steps = False, 0
+        while not truncated:
+            _, _, _, truncated, info = env.step(np.array([-1.0], np.float32))
+            steps += 1
+        assert steps == round(1.0 / dt)
+        ends.append(info["state"])
+    assert np.allclose(ends, ends[0], atol=1e-4)
+
+
+def test_rendering_shows_what_happened():
+    env = gymnasium.make(IDS["acrobot"], render_mode="rgb_array", dt=0.5)
+    env.reset(seed=0)
+    first = env.render()
+    for _ in range(30):  # longer than the window
+        env.step(env.action_space.sample() * 0)
+    assert env.render().shape == first.shape == (480, 480, 3)
+    assert (env.render() != first).any()
+    assert gymnasium.make(IDS["acrobot"]).unwrapped.render() is None
+    assert env.metadata["render_fps"] == 2
+
+
+def test_wrong_options_of_an_environment_are_named():
+    for settings, message in (
+        ({"dt": 0}, "dt: the time between two actions must be positive, not 0"),
+        ({"horizon": 0.01}, "horizon: 0.01 s is shorter than one step of 0.1 s"),
+        ({"variant": "real"}, "unknown variant 'real'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            gymnasium.make(IDS["pendulum"], **settings)
+    env = gymnasium.make(IDS["pendulum"])
+    with pytest.raises(InputError, match=r"options: unknown \['stat'\], only 'state' is understood"):
+        env.reset(options={"stat": 1})
+    with pytest.raises(InputError, match=r"options: 'state' has shape \(3,\), expected \(2,\)"):
+        env.reset(options={"state": [1.0, 0.0, 0.0]})
+
+
+def test_times_are_snapped_and_reported_as_asked():
+    times = np.array([[0.0, 0.2, 0.26, 0.6, 0.62], [0.1, 0.1, 0.1, 0.9, 2.0]])
+    seen = gym_rollout(Clock(dt=0.25), damp)(Key.from_seed(0), PLAN, times)
+    steps = np.rint(times / 0.25)
+    assert np.array_equal(seen.t, times)
+    assert np.array_equal(seen.r, steps)
+    assert np.allclose(seen.x[..., 0] - seen.x[:, :1, 0], 0.25 * (steps - steps[:, :1]), atol=1e-5)
+    assert np.allclose(seen.y, [1.0, -1.0])
+    assert np.allclose(seen.u, np.clip(-0.7 * seen.x[..., 1:], -0.5, 0.5))  # what acted, not what was wanted
+
+
+def test_an_episode_depends_on_the_key_and_its_number_alone():
+    rollout = gym_rollout(gymnasium.make("Pendulum-v1"), damp)
+    three, two = (rollout(Key.from_seed(0), PLAN, np.full((n, 1), 1.0)) for n in (3, 2))
+    other = rollout(Key.from_seed(1), PLAN, np.full((2, 1), 1.0))
+    assert np.array_equal(three.x[:2], two.x)
+    assert len(np.unique(np.concatenate([three.x, other.x])[:, 0, 0])) == 5
+
+
+def test_pendulum_measures_its_own_equations():
+    """Gym's Pendulum: ω' = ω + (15 sin θ + 3u)·dt, so the quotient of ω is exact; r = −(θ² + 0.1 ω² + 0.001 u²)."""
+    env = gymnasium.make("Pendulum-v1", max_episode_steps=-1)
+    oracle = Oracle(gym_rollout(env, damp), horizon=15.0, budget=Budget(60))
+    times = snapped(uniform(m=20), dt=0.05)(Key.from_seed(5), 3, Context(horizon=15.0))
+    seen, ledger = oracle(Key.from_seed(0), Plan(0.1, None), times, Ledger())
+    cos, sin, omega = np.moveaxis(seen.x, -1, 0)
+    assert ledger.measurements == 60
+    assert np.allclose(seen.y[..., 2], 15 * sin + 3 * seen.u[..., 0], atol=1e-3)
+    assert np.allclose(seen.r, -(np.arctan2(sin, cos) ** 2 + 0.1 * omega**2 + 0.001 * seen.u[..., 0] ** 2), atol=1e-3)
+
+
+@every
+def test_there_and_back_again(name):
+    """A mechanism as an environment as a true system: the quotients of its velocities are its accelerations, up to O(dt)."""
+    env = gymnasium.make(IDS[name], dt=0.001)
+    one = env.unwrapped.mechanism
+    hold = lambda u, x: u  # noqa: E731
+    action = np.full(one.control_dim, 0.5)
+    seen = gym_rollout(env, hold)(Key.from_seed(0), Plan(action, None), np.full((3, 1), 0.02))
+    nq = one.nq
+    places, v = np.split(seen.x[:, 0], [one.feature_dim - nq], axis=1)
+    angle, cosines = np.array(one.angles), np.cumsum([2 if turns else 1 for turns in one.angles]) - 1
+    sines = places[:, cosines]  # or the position itself
+    q = np.where(angle, np.arctan2(sines, places[:, cosines - angle]), sines)
+    expected = jax.vmap(one.acceleration, (0, 0, None))(q, v, one.u_max * action)
+    assert np.allclose(seen.y[:, 0, -nq:], expected, atol=0.05)
+    assert np.abs(expected).max() > 0.5
+
+
+def test_a_mujoco_environment_is_measured():
+    pytest.importorskip("mujoco")
+    pytest.importorskip("imageio")  # Gymnasium imports it with every MuJoCo environment
+    env = gymnasium.make("InvertedPendulum-v5", max_episode_steps=-1)
+    rollout = gym_rollout(env, lambda gains, x: gains @ x)
+    plan, times = Plan(np.array([[0.5, 6.0, 0.8, 1.0]]), None), np.tile([0.0, 0.4, 2.0], (2, 1))
+    seen, again = (rollout(Key.from_seed(0), plan, times) for _ in range(2))
+    assert seen.x.shape == (2, 3, 4)
+    assert np.abs(seen.x).max() < 0.1  # these gains hold it up, without them it falls within a second
+    assert np.allclose(seen.u, seen.x @ plan.policy.T, atol=1e-6)
+    assert (seen.r == 1.0).all()
+    assert np.array_equal(seen.x, again.x)
+    loose = Plan(0 * plan.policy, None)
+    falling = rollout(Key.from_seed(0), loose, np.full((2, 1), 0.6))
+    angle_rate, omega = falling.y[..., 1], falling.x[..., 3]
+    assert np.abs(omega).min() > 0.05
+    assert np.allclose(angle_rate, omega, rtol=0.15)  # an angle changes at the rate of its velocity, up to O(dt)
+    with pytest.raises(MeasurementError, match="terminated after"):
+        rollout(Key.from_seed(0), loose, times)
+
+
+def test_an_early_end_is_refused_unless_a_terminal_state_has_a_reward():
+    times = np.array([[0.0, 0.5, 1.5]])
+    key = Key.from_seed(0)
+    with pytest.raises(MeasurementError, match=r"terminated after 1 s, a measurement at 1.5 s takes 1.75 s: shorten"):
+        gym_rollout(Clock(terminal=4), damp)(key, PLAN, times)
+    with pytest.raises(MeasurementError, match=r"was truncated after 1 s, .* max_episode_steps=-1"):
+        gym_rollout(Clock(limit=4), damp, absorbing_reward=0.0)(key, PLAN, times)
+    held = gym_rollout(Clock(terminal=4), damp, absorbing_reward=-7.0)(key, PLAN, times)
+    assert held.r.tolist() == [[0.0, 2.0, -7.0]]
+    assert np.allclose(held.y, [[[1.0, -1.0], [1.0, -1.0], [0.0, 0.0]]])
+    assert np.allclose(held.x[0, 2] - held.x[0, 0], [1.0, -1.0])  # where it ended
+    both = gym_rollout(Clock(terminal=4, limit=4), damp, absorbing_reward=-7.0)(key, PLAN, times)
+    assert np.array_equal(both.x, held.x)  # terminal is terminal, whatever the clock says
+    just = gym_rollout(Clock(limit=7), damp)(key, PLAN, times)  # the last measurement is the episode's last step
+    assert np.allclose(just.y, [1.0, -1.0])
+
+
+def test_snapped_windows_stay_on_the_grid():
+    times = snapped(windows(count=2, length=1.0, step=0.1), dt=0.05)(Key.from_seed(0), 4, Context(horizon=7.03))
+    assert np.allclose(times / 0.05, np.rint(times / 0.05))
+    assert np.allclose(np.diff(times[:, :10]), 0.1)
+    assert times.max() <= 7.03
+
+
+def test_what_cannot_be_measured_is_named():
+    with pytest.raises(InputError, match=r"env: its actions are Discrete\(2\), expected a continuous Box"):
+        gym_rollout(gymnasium.make("CartPole-v1"), damp, dt=0.02)
+    with pytest.raises(InputError, match=r"dt: .* does not say how many seconds a step takes; pass dt"):
+        gym_rollout(gymnasium.make("MountainCarContinuous-v0"), damp)
+    with pytest.raises(InputError, match="dt: the time between two steps must be positive, not 0"):
+        gym_rollout(Clock(), damp, dt=0)
+    with pytest.raises(MeasurementError, match=r"the policy returned u of shape \(\), the action space has \(1,\)"):
+        gym_rollout(Clock(), lambda gain, x: x[0])(Key.from_seed(0), PLAN, np.zeros((1, 1)))
