@@ -3,8 +3,8 @@
 Policy, initial distribution, drift and reward move together (Algorithm 1, line 3) from several starts at once, on common
 random numbers. Models stay in their confidence sets in two ways: a linear class has coordinates in which the set is all of
 space; for a neural one a multiplier grows while the constraint L(f) ≤ min L + β is violated (primal-dual), and what is left
-is settled at the end. A finite Π or Q is enumerated: every member is the start of an ascent of its own. What comes out is judged on fresh
-paths, so the reported value is not that of a lucky draw; its Monte-Carlo error stands beside it.
+is settled at the end. A finite Π or Q is enumerated: every member is the start of an ascent of its own. What comes out is
+judged on fresh paths, so the reported value is not that of a lucky draw; its Monte-Carlo error stands beside it.
 """
 
 from collections.abc import Callable

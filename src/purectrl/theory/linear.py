@@ -149,10 +149,9 @@ class LinearClass:
         seen = values > FLOOR * np.maximum(values[:, -1:], 1.0)
         free = np.where(seen[..., None], target / np.where(seen, values, 1.0)[..., None], 0.0)
         least = squares - (free * target).sum(axis=(1, 2))
-        for n in np.flatnonzero(
-            (free**2).sum(axis=(1, 2)) > self.bound**2
-        ):  # where the ball binds: one multiplier each
-            least[n] = self.fit(Statistics(grams[n], crosses[n], squares[n]))[1]
+        binds = np.flatnonzero((free**2).sum(axis=(1, 2)) > self.bound**2)
+        if binds.size:  # there the ball decides
+            least[binds] = squares[binds] + _least_in_ball(values[binds], target[binds], self.bound)
         losses = np.einsum("po,epo->e", theta, grams @ theta - 2 * crosses) + squares
         return losses - least
 
@@ -167,18 +166,10 @@ class LinearClass:
         target = vectors.T @ statistics.cross
         floor = FLOOR * max(values[-1], 1.0)
 
-        def solution(multiplier: float) -> np.ndarray:
-            return np.where(
-                values[:, None] + multiplier > floor, target / np.maximum(values + multiplier, floor)[:, None], 0.0
-            )
-
-        low = high = 0.0
-        if np.linalg.norm(solution(0.0)) > self.bound:
-            high = np.linalg.norm(target) / self.bound  # ‖(Λ + μ)⁻¹t‖ ≤ ‖t‖/μ
-            for _ in range(60):
-                middle = (low + high) / 2
-                low, high = (middle, high) if np.linalg.norm(solution(middle)) > self.bound else (low, middle)
-        theta = vectors @ solution(high)
+        found = np.where(values[:, None] > floor, target / np.maximum(values, floor)[:, None], 0.0)
+        if np.linalg.norm(found) > self.bound:
+            found = target / (values + _multiplier(values[None], target[None], self.bound))[:, None]
+        theta = vectors @ found
         return theta, statistics.loss(theta)
 
     def region(self, statistics: Statistics, rows: Rows, beta: float) -> Region:
@@ -225,6 +216,24 @@ class LinearClass:
         """A random point of the set or, half of the time, its center."""
         draws = key.generator()
         return np.float32(draws.integers(2) * draws.normal(size=region.center.shape))
+
+
+def _multiplier(values: np.ndarray, target: np.ndarray, bound: float) -> np.ndarray:
+    """μ [n] with ‖(Λ + μ)⁻¹t‖ = R for eigenvalues Λ [n, p] and t [n, p, o], where μ = 0 gives more than R; by bisection,
+    since ‖(Λ + μ)⁻¹t‖ ≤ ‖t‖/μ. The upper end, so that the solution is in the ball."""
+    size = (target**2).sum(axis=-1)
+    low, high = np.zeros(len(values)), np.sqrt(size.sum(axis=1)) / bound
+    for _ in range(60):
+        middle = (low + high) / 2
+        outside = (size / (values + middle[:, None]) ** 2).sum(axis=1) > bound**2
+        low, high = np.where(outside, middle, low), np.where(outside, high, middle)
+    return high
+
+
+def _least_in_ball(values: np.ndarray, target: np.ndarray, bound: float) -> np.ndarray:
+    """The minimum over the ball of Σ λ‖w‖² − 2⟨w, t⟩ [n], where the ball binds."""
+    w = target / (values + _multiplier(values, target, bound)[:, None])[..., None]
+    return (w * (values[..., None] * w - 2 * target)).sum(axis=(1, 2))
 
 
 def gauge(region: Region, direction: Array) -> Array:
