@@ -117,6 +117,27 @@ class TheoryConfig(LoopConfig):
 
 
 @dataclass(frozen=True)
+class FiniteConfig(TheoryConfig):
+    """The particle on a washboard."""
+
+    grid: Literal["even", "dyadic"] = "even"
+    """Candidates: 20 drifts and 7 rewards evenly spaced, or finer and finer around a = 0.2, c = 0.3, goal = 0.5."""
+    scales: int = 6
+    """How often the distance to that point is halved (dyadic grid): 13 values of each parameter with 6."""
+    a: float = 0.5
+    """The true height of the washboard; off the grid, the truth is outside the class."""
+    c: float = 0.5
+    """The true strength of the control."""
+    goal: float = 0.75
+    """The true goal."""
+
+    def check(self) -> None:
+        """As `LoopConfig.check`, for the whole experiment."""
+        super().check()
+        require(1 <= self.scales <= 12, f"scales: must lie between 1 and 12, not {self.scales}")
+
+
+@dataclass(frozen=True)
 class LqrConfig(TheoryConfig):
     """Linear drift, bounded reward."""
 
@@ -135,6 +156,39 @@ class LqrConfig(TheoryConfig):
         require(1 <= self.dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {self.dimension}")
         require(1 <= self.starts <= 1000, f"starts: must lie between 1 and 1,000, not {self.starts}")
         require(1 <= self.iterations <= MOST, f"iterations: must lie between 1 and {MOST:,}, not {self.iterations}")
+
+
+@dataclass(frozen=True)
+class NeuralConfig(TheoryConfig):
+    """A neural drift class."""
+
+    measurements: int = 2000
+    """N, the measurement budget: a run never takes one more."""
+    reward_std: float = 0.1
+    """Standard deviation of a measured reward."""
+    width: int = 32
+    """Width of the two hidden layers of the drift's networks."""
+    drift_scale: float = 0.0005
+    """Multiplier on the logarithm of the networks' covering number, which is far too large to be of use as it is."""
+    rate: float = 3e-3
+    """Step size of the fit."""
+    check_steps: int = 10
+    """Descent steps of the fit after each episode."""
+    update_steps: int = 1000
+    """Descent steps of the fit at each update."""
+    starts: int = 8
+    """Points from which the optimistic ascent starts."""
+    iterations: int = 300
+    """Steps of the optimistic ascent."""
+
+    def check(self) -> None:
+        """As `LoopConfig.check`, for the whole experiment."""
+        super().check()
+        require(self.drift_scale > 0, f"drift_scale: must be positive, not {self.drift_scale}")
+        require(self.rate > 0, f"rate: must be positive, not {self.rate}")
+        for name in ("width", "check_steps", "update_steps", "starts", "iterations"):
+            value = getattr(self, name)
+            require(1 <= value <= MOST, f"{name}: must lie between 1 and {MOST:,}, not {value}")
 
 
 MOST = 1_000_000

@@ -11,7 +11,7 @@ from purectrl.core.errors import choose
 from purectrl.core.learner import Record, State
 from purectrl.core.loop import Loop
 from purectrl.core.problem import Plan
-from purectrl.experiments.config import LoopConfig, LqrConfig, TheoryConfig
+from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, NeuralConfig
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ ABOUT = {
 }
 
 
-def _finite(config: TheoryConfig) -> Task:
+def _finite(config: FiniteConfig) -> Task:
     from purectrl.experiments.theory import finite
 
     return finite(config)
@@ -69,19 +69,26 @@ def _finite(config: TheoryConfig) -> Task:
 
 def _lqr(config: LqrConfig) -> Task:
     if config.classes == "linear":
-        from purectrl.experiments.linear import lqr
+        from purectrl.experiments.continuous import lqr
     else:
         from purectrl.experiments.theory import lqr
     return lqr(config)
 
 
+def _neural(config: NeuralConfig) -> Task:
+    from purectrl.experiments.continuous import neural
+
+    return neural(config)
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
-        Experiment("finite", "a particle on a washboard, finite classes", TheoryConfig(), THEORY, _finite),
+        Experiment("finite", "a particle on a washboard, finite classes", FiniteConfig(), THEORY, _finite),
         Experiment(
             "lqr", "linear drift in one to four dimensions, finite or linear classes", LqrConfig(), THEORY, _lqr
         ),
+        Experiment("neural", "a pendulum whose drift is a network", NeuralConfig(), THEORY, _neural),
     )
 }
 

@@ -18,7 +18,7 @@ from purectrl.core.ledger import Budget
 from purectrl.core.loop import Loop
 from purectrl.core.oracle import Oracle
 from purectrl.core.problem import Array, Measuring, Plan, System
-from purectrl.experiments.config import LqrConfig, TheoryConfig, make_output, make_sampler, make_schedule
+from purectrl.experiments.config import FiniteConfig, LqrConfig, TheoryConfig, make_output, make_sampler, make_schedule
 from purectrl.experiments.registry import Task
 from purectrl.systems import lqr as lqr_system
 from purectrl.systems import washboard
@@ -51,21 +51,40 @@ def product(*axes: Any) -> np.ndarray:
     return np.array(list(itertools.product(*axes)), np.float32)
 
 
-def finite(config: TheoryConfig) -> Task:
-    """The particle on a washboard: 20 drifts, 7 rewards, 14 policies, 3 initial distributions."""
-    system = washboard.washboard(diffusion=config.diffusion, horizon=config.horizon)
-    goals = np.linspace(-1.5, 1.5, 7, dtype=np.float32)
-    gains = product((1.0, 4.0), goals)
-    drifts = product((-0.5, -0.25, 0.0, 0.25, 0.5), (-0.5, -0.25, 0.25, 0.5))
+def finite(config: FiniteConfig) -> Task:
+    """The particle on a washboard: lists of drifts and rewards, 14 policies, 3 initial distributions."""
+    if config.grid == "even":
+        drifts = product((-0.5, -0.25, 0.0, 0.25, 0.5), (-0.5, -0.25, 0.25, 0.5))
+        goals = np.linspace(-0.75, 0.75, 7, dtype=np.float32)
+    else:
+        drifts = product(dyadic(0.2, 0.3, config.scales), dyadic(0.3, 0.2, config.scales))
+        goals = np.float32(dyadic(0.5, 0.5, config.scales))
+    gains = product((1.0, 4.0), np.linspace(-1.5, 1.5, 7))
     return enumerated(
         config,
-        system,
+        washboard.washboard(config.a, config.c, config.goal, config.diffusion, config.horizon),
         FiniteClass.family(toward, (gains[:, :1], gains[:, 1:])),
         FiniteClass.family(around, np.array([[-0.5], [0.0], [0.5]], np.float32)),
         FiniteClass.family(washboard.drift, drifts),
-        FiniteClass.family(washboard.reward, np.linspace(-0.75, 0.75, 7, dtype=np.float32)),
-        truth=(int(np.argmax((drifts == (0.5, 0.5)).all(axis=1))), 6),
+        FiniteClass.family(washboard.reward, goals),
+        truth=(place(drifts, (config.a, config.c)), place(goals[:, None], config.goal)),
     )
+
+
+def dyadic(center: float, reach: float, scales: int) -> list[float]:
+    """center, and center ± reach · 2^−k for k < scales, in order: something to learn at every number of measurements.
+
+    >>> dyadic(0.0, 1.0, scales=2)
+    [-1.0, -0.5, 0.0, 0.5, 1.0]
+    """
+    offsets = [reach * 0.5**k for k in range(scales)]
+    return [center - offset for offset in offsets] + [center] + [center + offset for offset in reversed(offsets)]
+
+
+def place(members: np.ndarray, truth: Any) -> int | None:
+    """The index of the true parameters among those of the members [size, p]; None if they are not there."""
+    found = np.flatnonzero(np.isclose(members, truth, atol=1e-6).all(axis=1))
+    return int(found[0]) if found.size else None
 
 
 def lqr(config: LqrConfig) -> Task:
@@ -94,9 +113,9 @@ def enumerated(
     initials: FiniteClass,
     drifts: FiniteClass,
     rewards: FiniteClass,
-    truth: tuple[int, int],
+    truth: tuple[int | None, int | None],
 ) -> Task:
-    """Algorithms 1 to 3 with finite classes; `truth` holds the indices of f* and b* in them."""
+    """Algorithms 1 to 3 with finite classes; `truth` holds the indices of f* and b* in them, None where they are outside."""
     measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     budget = Budget(config.measurements)
     state, control = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (system.state_dim, system.control_dim))
@@ -124,7 +143,8 @@ def enumerated(
     learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *beta)
 
     def probe(state: State, record: Record) -> dict[str, Any]:
-        covered = bool(state.learner.drift_set[f_star] and state.learner.reward_set[b_star])
+        sets = (state.learner.drift_set, f_star), (state.learner.reward_set, b_star)
+        covered = all(index is not None and bool(found[index]) for found, index in sets)
         return {"gap": float(gaps[record.plan]), "covered": covered}
 
     def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
