@@ -10,6 +10,7 @@ import pytest
 
 from purectrl.core import InputError, Key, MeasurementError, Measuring, Plan, System
 from purectrl.systems.lqr import lqr
+from purectrl.systems.ou import ou
 from purectrl.systems.simulation import euler_maruyama, pad_rows, simulated
 from purectrl.systems.washboard import washboard
 
@@ -200,7 +201,7 @@ def test_a_plan_that_does_not_fit_is_named(policy, initial, message):
         simulated(OU, policy, initial, Measuring(), 5)(Key.from_seed(0), PLAN, np.ones((1, 1)))
 
 
-@pytest.mark.parametrize("system", [washboard(), *[lqr(dimension) for dimension in (1, 2, 3, 4)]])
+@pytest.mark.parametrize("system", [washboard(), ou(), *[lqr(dimension) for dimension in (1, 2, 3, 4)]])
 def test_shipped_systems_keep_their_promises(system):
     draws = np.random.default_rng(0)
     x = jnp.asarray(draws.normal(size=(500, system.state_dim)) * 2, jnp.float32)

@@ -11,7 +11,7 @@ from purectrl.core.errors import choose
 from purectrl.core.learner import Record, State
 from purectrl.core.loop import Loop
 from purectrl.core.problem import Plan
-from purectrl.experiments.config import LoopConfig, LqrConfig, TheoryConfig
+from purectrl.experiments.config import LoopConfig, LqrConfig, OuConfig, TheoryConfig
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,12 @@ def _lqr(config: LqrConfig) -> Task:
     return lqr(config)
 
 
+def _ou(config: OuConfig) -> Task:
+    from purectrl.experiments.ou import ou
+
+    return ou(config)
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -82,6 +88,7 @@ EXPERIMENTS = {
         Experiment(
             "lqr", "linear drift in one to four dimensions, finite or linear classes", LqrConfig(), THEORY, _lqr
         ),
+        Experiment("ou", "the Ornstein-Uhlenbeck process of Proposition 2, exact values", OuConfig(), THEORY, _ou),
     )
 }
 
