@@ -67,7 +67,7 @@ def test_fresh_episodes_agree_with_the_table(tmp_path):
     assert found["gap"] == summary["metrics"]["gap_output"]
 
 
-@pytest.mark.parametrize("name", ["finite", "lqr"])
+@pytest.mark.parametrize("name", ["finite", "lqr", "ou"])
 def test_the_truth_is_covered_in_at_least_the_promised_share_of_runs(name):
     """Theorem 1, first bullet, with theorem radii and δ = 0.1 over 40 seeds, at every n."""
     spec = Spec.of(name, "pure-low-rollout", m=4, measurements=200, paths=16, steps=10)

@@ -1,12 +1,16 @@
-"""The simulator against closed forms."""
+"""The simulator against closed forms, and what it says when a system does not keep its promises."""
+
+import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purectrl.core import Key, MeasurementError, Measuring, Plan, System
+from purectrl.core import InputError, Key, MeasurementError, Measuring, Plan, System
 from purectrl.systems.lqr import lqr
+from purectrl.systems.ou import ou
 from purectrl.systems.simulation import euler_maruyama, pad_rows, simulated
 from purectrl.systems.washboard import washboard
 
@@ -72,6 +76,30 @@ def test_an_episode_does_not_depend_on_how_many_run_beside_it():
     few = rollout(Key.from_seed(3), PLAN, np.full((5, 2), 1.0))
     assert np.array_equal(many.x[:5], few.x)
     assert np.array_equal(many.r[:5], few.r)
+    one = rollout(Key.from_seed(3), PLAN, np.full((1, 2), 1.0))  # a program without lanes: it may round otherwise
+    assert np.allclose(many.r[:1], one.r, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("drift", ["drawn", "quotient"])
+def test_measurements_on_one_time_see_one_state(drift):
+    """Times that repeat, or fall on a node of the grid, or on another measurement's t + Δ, are one moment of one path."""
+    times = np.array([[0.0, 0.5, 0.5, 0.625, 0.625, 2.0]])  # the grid has 0.5, and 0.5 + Δ = 0.625
+    seen = simulated(OU, ZERO, ORIGIN, Measuring(step=0.125, drift=drift), steps=4)(Key.from_seed(4), PLAN, times)
+    x = seen.x[0, :, 0]
+    assert x[0] == 0.0
+    assert x[1] == x[2] != x[3] == x[4] != x[5]
+    if drift == "quotient":
+        assert seen.y[0, 1, 0] == pytest.approx((x[3] - x[1]) / 0.125, rel=1e-5)
+
+
+def test_the_path_passes_through_every_node_once():
+    """With dx = dt every state is its own time, whatever the order in which grid and measurements come."""
+    clock = replace(OU, drift=lambda x, u: jnp.ones(1), diffusion=lambda x, u: jnp.float32(0.0))
+    times = np.sort(np.random.default_rng(0).uniform(0.0, 2.0, (7, 9)), axis=1)
+    for drift in ("drawn", "quotient"):
+        seen = simulated(clock, ZERO, ORIGIN, Measuring(drift=drift), steps=10)(Key.from_seed(0), PLAN, times)
+        assert np.allclose(seen.x[..., 0], times, atol=1e-6)
+        assert np.allclose(seen.y, 1.0, atol=1e-4)
 
 
 def test_padding_changes_no_result():
@@ -85,7 +113,95 @@ def test_a_reward_outside_its_declared_range_is_named():
         simulated(wrong, ZERO, ORIGIN, Measuring(), 5)(Key.from_seed(0), PLAN, np.ones((1, 1)))
 
 
-@pytest.mark.parametrize("system", [washboard(), *[lqr(dimension) for dimension in (1, 2, 3, 4)]])
+def test_a_path_that_leaves_the_finite_numbers_is_named_even_after_the_last_measurement():
+    """dx = x³ dt from 2 in steps of 0.2 goes 2, 3.6, 12.9, 445, 1.8e7, 1.1e21, and the next is beyond all floats."""
+    wild = replace(OU, drift=lambda x, u: x**3, diffusion=lambda x, u: jnp.float32(0.0))
+    rollout = simulated(wild, ZERO, lambda parameters, key: jnp.full(1, 2.0), Measuring(), steps=10)
+    last = 2.0
+    for _ in range(5):
+        last += 0.2 * last**3
+    with pytest.raises(MeasurementError, match=r"in episode 0 of this block at time t = 1\.2;") as caught:
+        rollout(Key.from_seed(0), PLAN, np.full((3, 1), 0.2))
+    text = str(caught.value)
+    assert "the simulation of 'ou' has left the finite numbers" in text
+    state, time = re.search(r"the last finite state was x = \[(.*)\] at t = (.*?):", text).groups()
+    assert (float(state), float(time)) == (pytest.approx(last, rel=1e-3), 1.0)
+    assert text.endswith("take more `steps`, a bounded drift or policy, or a shorter horizon")
+
+
+def test_only_the_episodes_that_were_asked_for_are_judged():
+    """A block of 3 is padded to 4; the fourth must not be able to fail the others."""
+    unlucky = lambda parameters, key: jnp.where(jax.random.uniform(key, (1,)) < 0.3, jnp.nan, 0.0)  # noqa: E731
+    rollout = simulated(OU, ZERO, unlucky, Measuring(), steps=5)
+    outcomes = {}
+    for seed in range(40):
+        for count in (3, 4):
+            try:
+                rollout(Key.from_seed(seed), PLAN, np.ones((count, 1)))
+                outcomes[seed, count] = True
+            except MeasurementError as error:
+                assert "initial: the state [nan]" in str(error)  # noqa: PT017
+                outcomes[seed, count] = False
+    assert all(outcomes[seed, 3] for seed in range(40) if outcomes[seed, 4])
+    assert any(outcomes[seed, 3] and not outcomes[seed, 4] for seed in range(40))
+
+
+def test_a_negative_diffusion_is_named_where_it_happens():
+    """With dx = dt and g = 1 − x from x = 1.1 on, the first node that sees a negative g is t = x = 1.25."""
+    late = replace(OU, drift=lambda x, u: jnp.ones(1), diffusion=lambda x, u: jnp.where(x[0] < 1.1, 0.0, 1.0 - x[0]))
+    rollout = simulated(late, ZERO, ORIGIN, Measuring(), steps=8)
+    message = r"the diffusion of 'ou' is -0\.25 in episode 0 of this block at time t = 1\.25 in state x = \[1\.25\]: "
+    with pytest.raises(MeasurementError, match=message + "g must be ≥ 0"):
+        rollout(Key.from_seed(0), PLAN, np.full((2, 1), 0.5))
+    at_the_end = replace(late, horizon=1.25)
+    with pytest.raises(MeasurementError, match=message):
+        simulated(at_the_end, ZERO, ORIGIN, Measuring(), steps=5)(Key.from_seed(0), PLAN, np.full((1, 1), 1.25))
+
+
+def test_a_reward_that_is_not_a_number_is_named():
+    wrong = replace(OU, reward=lambda x, u: jnp.float32(jnp.nan))
+    with pytest.raises(MeasurementError, match="the reward of 'ou' is nan, outside its declared range"):
+        simulated(wrong, ZERO, ORIGIN, Measuring(), 5)(Key.from_seed(0), PLAN, np.ones((1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"drift": lambda x, u: x[0]}, r"drift: 'ou' returns shape \[\] for x \[1\] and u \[1\], expected \[1\]"),
+        ({"drift": lambda x, u: jnp.ones(2)}, r"drift: 'ou' returns shape \[2\]"),
+        ({"drift": lambda x, u: jnp.ones((2, 2)) @ x}, r"drift: 'ou' cannot be evaluated on x \[1\] and u \[1\]: "),
+        ({"diffusion": lambda x, u: jnp.ones(1)}, r"diffusion: 'ou' returns shape \[1\] .*, expected \[\]"),
+        ({"reward": lambda x, u: jnp.exp(-(x**2))}, r"reward: 'ou' returns shape \[1\] .*, expected \[\]"),
+    ],
+)
+def test_wrong_shapes_of_the_system_are_named_before_anything_runs(change, message):
+    with pytest.raises(InputError, match=message):
+        simulated(replace(OU, **change), ZERO, ORIGIN, Measuring(), 5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "initial", "message"),
+    [
+        (
+            lambda p, x: jnp.zeros(2),
+            ORIGIN,
+            r"policy: returns a control of shape \[2\], 'ou' has controls of shape \[1\]",
+        ),
+        (lambda p, x: jnp.float32(0), ORIGIN, r"policy: returns a control of shape \[\]"),
+        (
+            ZERO,
+            lambda p, key: jnp.zeros((1, 1)),
+            r"initial: returns a state of shape \[1, 1\], 'ou' has states of shape \[1\]",
+        ),
+        (ZERO, lambda p, key: jnp.zeros(1, int), "initial: returns a state of type int32"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_named(policy, initial, message):
+    with pytest.raises(InputError, match=message):
+        simulated(OU, policy, initial, Measuring(), 5)(Key.from_seed(0), PLAN, np.ones((1, 1)))
+
+
+@pytest.mark.parametrize("system", [washboard(), ou(), *[lqr(dimension) for dimension in (1, 2, 3, 4)]])
 def test_shipped_systems_keep_their_promises(system):
     draws = np.random.default_rng(0)
     x = jnp.asarray(draws.normal(size=(500, system.state_dim)) * 2, jnp.float32)

@@ -248,7 +248,7 @@ def test_wrong_arguments_are_named(make, message):
 @pytest.mark.parametrize("function", [expectations, independency])
 def test_a_policy_that_explodes_is_named(function):
     wild = FiniteClass.of([lambda x: 1e30 * jnp.exp(1e3 * jnp.ones(1))])
-    with pytest.raises(MeasurementError, match="is not finite in episode"):
+    with pytest.raises(MeasurementError, match="has left the finite numbers in episode"):
         washboard_call(function, policies=wild)
 
 

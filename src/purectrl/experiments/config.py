@@ -191,6 +191,29 @@ class NeuralConfig(TheoryConfig):
             require(1 <= value <= MOST, f"{name}: must lie between 1 and {MOST:,}, not {value}")
 
 
+@dataclass(frozen=True)
+class OuConfig(TheoryConfig):
+    """The Ornstein-Uhlenbeck process of Proposition 2. Its values come from quadrature, so `paths` is not used."""
+
+    horizon: float = 4.0
+    """T, the length of an episode."""
+    diffusion: float = math.sqrt(2.0)
+    """g*, constant and known; the proposition has sqrt(2)."""
+    u_min: float = 0.25
+    """The smallest control; C_{T,m} ≤ 1 + m / (2 T u_min)."""
+    u_max: float = 4.0
+    """The largest control."""
+
+    def check(self) -> None:
+        """As `LoopConfig.check`, for the whole experiment."""
+        super().check()
+        require(
+            0 < self.u_min < self.u_max, f"u_min: 0 < u_min < u_max must hold, not {self.u_min:g} and {self.u_max:g}"
+        )
+        least = math.ceil(self.u_max * self.horizon / 2)
+        require(self.steps >= least, f"steps: Euler-Maruyama is unstable with fewer than u_max · T / 2 = {least} steps")
+
+
 MOST = 1_000_000
 """More than this of anything in one episode is a slip of the finger."""
 

@@ -11,7 +11,7 @@ from purectrl.core.errors import choose
 from purectrl.core.learner import Record, State
 from purectrl.core.loop import Loop
 from purectrl.core.problem import Plan
-from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, NeuralConfig
+from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, NeuralConfig, OuConfig
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,12 @@ def _neural(config: NeuralConfig) -> Task:
     return neural(config)
 
 
+def _ou(config: OuConfig) -> Task:
+    from purectrl.experiments.ou import ou
+
+    return ou(config)
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -88,6 +94,7 @@ EXPERIMENTS = {
         Experiment(
             "lqr", "linear drift in one to four dimensions, finite or linear classes", LqrConfig(), THEORY, _lqr
         ),
+        Experiment("ou", "the Ornstein-Uhlenbeck process of Proposition 2, exact values", OuConfig(), THEORY, _ou),
         Experiment("neural", "a pendulum whose drift is a network", NeuralConfig(), THEORY, _neural),
     )
 }

@@ -26,7 +26,7 @@ from purectrl.systems.simulation import simulated
 from purectrl.theory.classes import FiniteClass
 from purectrl.theory.confidence import radius
 from purectrl.theory.learner import FiniteLearner
-from purectrl.theory.planning import Optimist, tabulator
+from purectrl.theory.planning import Optimist, Values, tabulator
 
 AHEAD = 256
 """Episodes that the simulated truth may run ahead of Algorithm 2's test; those after an update are taken back."""
@@ -114,8 +114,12 @@ def enumerated(
     drifts: FiniteClass,
     rewards: FiniteClass,
     truth: tuple[int | None, int | None],
+    table: np.ndarray | None = None,
 ) -> Task:
-    """Algorithms 1 to 3 with finite classes; `truth` holds the indices of f* and b* in them, None where they are outside."""
+    """Algorithms 1 to 3 with finite classes; `truth` holds the indices of f* and b* in them, None where they are outside.
+
+    `table` [Π, Q, F, R] has the values R(π, q, f, b) where they are known; without it they are simulated.
+    """
     measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     budget = Budget(config.measurements)
     state, control = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (system.state_dim, system.control_dim))
@@ -135,10 +139,13 @@ def enumerated(
 
     f_star, b_star = truth
     # neither table depends on the seed of a run: they are part of the experiment
-    key = Key.from_seed(0)
-    values = tabulator(system, policies, initials, drifts, rewards, config.steps, config.paths)(key.child("plan"))
-    true = FiniteClass.of([system.drift]), FiniteClass.of([system.reward])
-    exact = tabulator(system, policies, initials, *true, config.steps, TRUTH_PATHS)(key.child("truth"))
+    if table is None:
+        key = Key.from_seed(0)
+        values = tabulator(system, policies, initials, drifts, rewards, config.steps, config.paths)(key.child("plan"))
+        true = FiniteClass.of([system.drift]), FiniteClass.of([system.reward])
+        exact = tabulator(system, policies, initials, *true, config.steps, TRUTH_PATHS)(key.child("truth"))
+    else:
+        values, exact = Values(table, error=0.0), Values(table[:, :, [f_star]][..., [b_star]], error=0.0)
     gaps = (exact.mean.max() - exact.mean)[:, :, 0, 0]
     learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *beta)
 
