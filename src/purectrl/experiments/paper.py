@@ -10,22 +10,22 @@ To add an item: a function here that returns an `Item`, its call in `ITEMS`, and
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from purectrl.core.errors import InputError, StoreError, choose
 from purectrl.experiments.coefficients import independency_of_finite, ou_grid
 from purectrl.experiments.runner import Spec, versions
-from purectrl.experiments.store import read_config
-from purectrl.experiments.sweep import Engine, Job, Outcome, complete
+
+if TYPE_CHECKING:  # the list of items needs no JAX
+    from purectrl.experiments.sweep import Engine, Job, Outcome
 
 RICHER: Mapping[str, Any] = {}
 """Settings of `finite` under which LowSwitch has something to switch about (Theorem 2)."""
 LINEAR: Mapping[str, Any] = {"classes": "linear", "dimension": 1}
 """`lqr` with linear classes in one dimension."""
-
 SIMULATION: Mapping[str, int] = {"pasts": 32, "futures": 256, "pool": 2048}
 """How much to simulate for C_{T,m}, which varies over many powers of ten."""
 
@@ -78,7 +78,7 @@ class Item:
     seeds: int = 10
     quick: int = 4
     cost: str = "seconds"
-    computations: tuple[Computation, ...] = field(default=())
+    computations: tuple[Computation, ...] = ()
 
     def __post_init__(self) -> None:
         places = [(group.name, group.algorithm) for group in self.groups]
@@ -89,14 +89,18 @@ class Item:
         """The seeds of the item, or the first few of them."""
         return range(self.quick if quick else self.seeds)
 
-    def jobs(self, folder: Path, group: Group, seeds: Sequence[int]) -> list[Job]:
+    def jobs(self, folder: Path, group: Group, seeds: Sequence[int]) -> "list[Job]":
         """The runs of one group below DIR/ITEM, one for each seed."""
+        from purectrl.experiments.sweep import Job
+
         runs = folder.absolute() / "runs" / group.name
         return [Job(group.spec(seed), runs / f"{group.algorithm}-seed{seed}") for seed in seeds]
 
 
-def run_missing(item: Item, folder: Path, seeds: Sequence[int], engine: Engine) -> Iterator[Outcome]:
+def run_missing(item: Item, folder: Path, seeds: Sequence[int], engine: "Engine") -> "Iterator[Outcome]":
     """Yields the outcome of every run of `item` below DIR/ITEM, all groups in one call of the engine."""
+    from purectrl.experiments.sweep import complete
+
     nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not nearest.is_dir():
         raise StoreError(f"{nearest} is a file; --out takes a directory")
@@ -105,8 +109,10 @@ def run_missing(item: Item, folder: Path, seeds: Sequence[int], engine: Engine) 
     yield from complete(jobs, engine)
 
 
-def _refuse_foreign(jobs: Sequence[Job]) -> None:
+def _refuse_foreign(jobs: "Sequence[Job]") -> None:
     """Raises if new runs would be averaged with runs of other versions; runs that are all there may be of any."""
+    from purectrl.experiments.store import read_config
+
     begun = [job for job in jobs if (job.out / "config.json").exists()]
     if all((job.out / "summary.json").exists() for job in jobs):
         return
@@ -209,7 +215,7 @@ def thm1_rate(
         ),
         seeds,
         quick,
-        cost="several hours, most of them Algorithm 1 on lqr",
+        cost="about five hours, most of them Algorithm 1 on lqr",
     )
 
 
@@ -273,7 +279,7 @@ def thm3_rollouts(
         tuple(groups),
         seeds,
         quick,
-        cost="about an hour",
+        cost="about half an hour",
         computations=tuple(
             Computation(group.name, coefficient, {"settings": dict(group.settings), **SIMULATION}) for group in groups
         ),
