@@ -1,14 +1,20 @@
-"""The results page: docs/results.md, made from the JSON files in docs/results and from nothing else.
+"""The results page: docs/results.md, made from the files in docs/results and from nothing else.
 
-python benchmarks/page.py
+python benchmarks/page.py               makes the page
+python benchmarks/page.py --take DIR    first takes over the items that `purectrl paper ITEM --out DIR` has finished
 """
 
+import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
+
+from purectrl.report.findings import Table
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
@@ -59,21 +65,82 @@ def loop_overhead(values: dict[str, Any]) -> str:
     )
 
 
+def item(found: dict[str, Any]) -> str:
+    """The section on an item of the paper: what it shows, which marks it meets, figure, table, command."""
+    name, seeds = found["item"], found["seeds"]
+    marks = [
+        f"- {'Met' if mark['met'] else '**Missed**'}: {mark['asks']}. Found: {mark['found']}."
+        for mark in found["marks"]
+    ]
+    missed = sum(not mark["met"] for mark in found["marks"])
+    of = f"of {len(marks)} marks"
+    cost = (
+        f"{found['runs']} runs, seeds {seeds[0]} to {seeds[-1]}, {found['seconds'] / 3600:.1f} hours of computing"
+        if found["runs"]
+        else "no runs"
+    )
+    return "\n".join(
+        [
+            f"## {name}",
+            "",
+            f"{found['shows']}. {f'{missed} {of} missed' if missed else f'None {of} missed'}:",
+            "",
+            *marks,
+            "",
+            f"![{name}](results/{name}.png)",
+            "",
+            Table(tuple(found["table"]["columns"]), tuple(map(tuple, found["table"]["rows"]))).markdown(),
+            "",
+            f"Command: `{found['command']}` ({cost})",
+        ]
+    )
+
+
 SECTIONS = {"loop_overhead": loop_overhead}
+"""Benchmarks by the name of their file; every other file is an item of the paper."""
+
+
+def take(folder: Path, results: Path = RESULTS) -> list[str]:
+    """Copies the numbers and the figure of every finished item below `folder`, and returns their names."""
+    numbers = sorted([*folder.glob("numbers.json"), *folder.glob("*/numbers.json")])
+    if not numbers:
+        sys.exit(f"error: {folder} holds no item that `purectrl paper ITEM --out {folder}` has finished")
+    for path in numbers:
+        for source, limit in ((path, 50_000), (path.with_name("figure.png"), 150_000)):
+            if not source.exists() or source.stat().st_size > limit:
+                sys.exit(f"error: {source} is missing or has more than {limit:,} bytes; nothing was taken")
+    names = [json.loads(path.read_text())["item"] for path in numbers]
+    for name, path in zip(names, numbers, strict=True):
+        shutil.copyfile(path, results / f"{name}.json")
+        shutil.copyfile(path.with_name("figure.png"), results / f"{name}.png")
+    return names
+
+
+def page(results: Path = RESULTS) -> str:
+    """The whole page, benchmarks first, then the paper's items by name."""
+    parts = ["# Results", "", "Made by `python benchmarks/page.py` from the files in `docs/results`; do not edit.", ""]
+    files = sorted(results.glob("*.json"), key=lambda path: (path.stem not in SECTIONS, path.stem))
+    for path in files:
+        found = json.loads(path.read_text())
+        if path.stem in SECTIONS:
+            text = SECTIONS[path.stem](found["values"])
+        elif found.get("item") == path.stem:
+            text = item(found)
+        else:
+            sys.exit(f"error: {path} is neither a benchmark that SECTIONS names nor an item of the paper")
+        where = found["measured_on"]
+        parts += [text, f"(on {where['cores']} {where['machine']} cores, Python {where['python']})", ""]
+    return "\n".join(parts)
 
 
 def main() -> None:
     """Writes docs/results.md."""
-    parts = ["# Results", "", "Made by `python benchmarks/page.py` from the files in `docs/results`; do not edit.", ""]
-    for name, section in SECTIONS.items():
-        found = json.loads((RESULTS / f"{name}.json").read_text())
-        where = found["measured_on"]
-        parts += [
-            section(found["values"]),
-            f"(on {where['cores']} {where['machine']} cores, Python {where['python']})",
-            "",
-        ]
-    (RESULTS.parent / "results.md").write_text("\n".join(parts))
+    parser = argparse.ArgumentParser(description="Makes docs/results.md from the files in docs/results.")
+    parser.add_argument("--take", type=Path, metavar="DIR", help="first take over the finished items below DIR")
+    folder = parser.parse_args().take
+    if folder is not None:
+        print(f"took {', '.join(take(folder))}")
+    (RESULTS.parent / "results.md").write_text(page())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ SWEEP = ["sweep", "finite", "--algorithms", "pure-base", "--out", "OUT"]
 WRONG = [
     # commands, experiments, algorithms: a near miss is answered with the right name
     (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
-    (["frobnicate"], "unknown command 'frobnicate': (one of: evaluate, list, resume, run, sweep)"),
+    (["frobnicate"], "unknown command 'frobnicate': (one of: evaluate, list, paper, resume, run, sweep)"),
     (["list", "all"], "list takes no arguments, got 'all'"),
     (["run"], "run needs an experiment first, one of: finite, lqr"),
     (["run", "--algorithm", "pure-base"], "run needs an experiment first"),
@@ -130,6 +130,15 @@ WRONG = [
     ([*SWEEP, "--m", "0"], "m: an episode needs at least one measurement, not 0"),
     (["sweep", "finite", "--algorithms", "pure-base", "pure-bass", "--out", "OUT"], "did you mean 'pure-base'?"),
     (["sweep", "finite", "--algorithms", "pure-base", "pure-base", "--out", "OUT"], "one of them is named twice"),
+    # the paper's items
+    (["paper", "thm1-rat", "--out", "OUT"], "unknown item 'thm1-rat': did you mean 'thm1-rate'?"),
+    (["paper", "--out", "OUT"], "paper needs an item first, one of: thm1-coverage"),
+    (["paper", "thm1-rate"], "--out"),
+    (["paper", "thm1-rate", "--out", "OUT", "--engine", "slurm"], "invalid choice 'slurm'"),
+    (["paper", "thm1-rate", "--out", "OUT", "--workers", "0"], "workers: at least one is needed, not 0"),
+    (["paper", "thm1-rate", "--out", "OUT", "--seeds", "3"], "Unrecognized options: --seeds"),
+    (["paper", "thm1-rate", "--out", "FILE"], "is a file; --out takes a directory"),
+    (["paper", "prop2-independency", "--out", "FILE"], "is a file; --out takes a directory"),
 ]
 
 
@@ -200,7 +209,7 @@ def test_a_wrong_call_of_the_real_program(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["run", "--help"], ["sweep", "--help"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["run", "--help"], ["sweep", "--help"], ["paper", "--help"]])
 def test_help_helps(capsys, arguments):
     try:
         status = main(arguments)

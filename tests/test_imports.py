@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "purectrl"
-LAYERS = ["core", "systems", "theory", "experiments"]
+LAYERS = ["core", "systems", "theory", "experiments", "report"]
 
 
 def imported_by(statement):
@@ -17,6 +17,15 @@ def imported_by(statement):
 
 def test_the_package_loads_neither_torch_nor_diffusers_nor_even_jax():
     assert not imported_by("import purectrl") & {"torch", "diffusers", "jax", "ray", "matplotlib", "gymnasium"}
+
+
+def test_starting_the_program_loads_nothing_heavy():
+    commands = ("list", "paper")
+    for command in commands:
+        statement = f"from purectrl.cli import main; main([{command!r}])"
+        code = f"import sys; {statement}; print(sorted({{'jax', 'matplotlib', 'ray'}} & set(sys.modules)))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]", command
 
 
 def test_core_is_numpy_only():
@@ -34,7 +43,7 @@ def test_importing_costs_less_than_two_and_a_half_times_jax():
 
 
 def test_imports_point_one_way():
-    """core ← systems ← theory ← experiments ← cli."""
+    """core ← systems ← theory ← experiments ← report ← cli."""
     for path in SOURCE.rglob("*.py"):
         layer = path.relative_to(SOURCE).parts[0]
         if layer not in LAYERS:

@@ -6,9 +6,9 @@ Exit status: 0 done, 1 something failed on the way, 2 the call was wrong, 130 st
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -20,6 +20,10 @@ from purectrl.experiments.progress import ledger_line
 from purectrl.experiments.registry import ABOUT, EXPERIMENTS, Experiment, experiment
 from purectrl.experiments.settings import from_json, parse
 
+if TYPE_CHECKING:  # what these modules import is not needed to list things or to refuse a mistyped name
+    from purectrl.experiments.paper import Item
+    from purectrl.experiments.sweep import Outcome
+
 USAGE = """usage: purectrl COMMAND ...
 
   purectrl list                                    experiments and algorithms
@@ -28,6 +32,8 @@ USAGE = """usage: purectrl COMMAND ...
   purectrl evaluate DIR                            the learned policy on fresh episodes
   purectrl sweep EXPERIMENT --algorithms A B --seeds 0:5 --out DIR
                                                    many runs, on all cores or with --engine ray on a cluster
+  purectrl paper                                   the paper's figures and tables: what each shows and costs
+  purectrl paper ITEM --out DIR                    runs what is missing of one, then draws it; --quick: fewer seeds
 
 `purectrl COMMAND --help` tells more, `purectrl run EXPERIMENT --help` lists every setting.
 """
@@ -65,6 +71,22 @@ class SweepArguments:
     """Runs at the same time; by default one a core."""
     config: Path | None = None
     """JSON file with settings, or the config.json of another run; flags override it."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperArguments:
+    """Runs what is missing of a figure of the paper, then draws it. Started again, it goes on."""
+
+    out: Path
+    """Directory; the item gets its own inside."""
+    quick: bool = False
+    """Fewer seeds; each run is the same."""
+    engine: Literal["local", "ray"] = "local"
+    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray."""
+    workers: int | None = None
+    """Runs at the same time; by default one a core."""
     quiet: bool = False
     """Show no progress."""
 
@@ -153,17 +175,66 @@ def sweep_command(arguments: Sequence[str]) -> int:
     if len(set(specs)) < len(specs):
         raise InputError("algorithms: one of them is named twice")
     engine = {"local": local, "ray": on_ray}[parsed.engine](parsed.workers)
-    summaries, errors = [], []
-    for outcome in sweep(specs, parsed.out, engine):
+    finished = _follow(sweep(specs, parsed.out, engine), len(specs), parsed.out, parsed.quiet)
+    print(f"{finished} of {len(specs)} runs finished in {parsed.out}")
+    return 0 if finished == len(specs) else 1
+
+
+def paper_command(arguments: Sequence[str]) -> int:
+    """`purectrl paper`."""
+    from purectrl.experiments.paper import ITEMS, item_called
+
+    if not arguments:
+        for item in ITEMS.values():
+            runs = [len(item.groups) * len(item.chosen_seeds(quick)) for quick in (False, True)]
+            count = f"{runs[0]} runs ({runs[1]} with --quick)" if item.groups else "no runs"
+            print(f"{item.name:20}{item.shows}; {count}, {item.cost}")
+        return 0
+    if arguments[0] in ("-h", "--help"):
+        print(f"usage: purectrl paper ITEM --out DIR [options]\n\nitems: {', '.join(ITEMS)}")
+        print("`purectrl paper` says what they show, `purectrl paper ITEM --help` lists the options.")
+        return 0
+    if arguments[0].startswith("-"):
+        raise InputError(f"paper needs an item first, one of: {', '.join(ITEMS)}")
+    item = item_called(arguments[0])
+    return make_item(item, parse(PaperArguments, arguments[1:], f"purectrl paper {item.name}"))
+
+
+def make_item(item: "Item", arguments: PaperArguments) -> int:
+    """Runs what is missing of `item`, computes what is missing, draws."""
+    from purectrl.experiments.paper import compute_missing, run_missing
+    from purectrl.experiments.sweep import local, on_ray
+    from purectrl.report.paper import write
+
+    folder, seeds = arguments.out / item.name, item.chosen_seeds(arguments.quick)
+    engine = {"local": local, "ray": on_ray}[arguments.engine](arguments.workers)
+    total = len(item.groups) * len(seeds)
+    finished = _follow(run_missing(item, folder, seeds, engine), total, folder / "runs", arguments.quiet)
+    if finished < total:
+        print(f"{finished} of {total} runs finished in {folder}; nothing is drawn: the same command goes on")
+        return 1
+    for name in compute_missing(item, folder):
+        if not arguments.quiet:
+            print(f"computed {name}", flush=True)
+    command = f"purectrl paper {item.name} --out DIR" + (" --quick" if arguments.quick and item.groups else "")
+    for mark in write(item, folder, seeds, command).marks:
+        print(f"{'met' if mark.met else 'MISSED'}: {mark.asks}: {mark.found}")
+    print(f"wrote {folder}: figure.png, figure.pdf, table.csv, table.md, numbers.json")
+    return 0
+
+
+def _follow(outcomes: "Iterator[Outcome]", total: int, out: Path, quiet: bool) -> int:
+    """Says how each run ended, and returns how many finished."""
+    finished = 0
+    for outcome in outcomes:
+        name = outcome.job.out.relative_to(out.absolute())
         if outcome.summary is None:
-            errors.append(f"{outcome.job.out.name}: {outcome.error}")
-            print(f"failed {errors[-1]}", file=sys.stderr, flush=True)
+            print(f"failed {name}: {outcome.error}", file=sys.stderr, flush=True)
             continue
-        summaries.append(outcome.summary)
-        if not parsed.quiet:
-            print(f"[{len(summaries)}/{len(specs)}] {outcome.job.out.name}: {_metrics(outcome.summary['metrics'])}")
-    print(f"{len(summaries)} of {len(specs)} runs finished in {parsed.out}")
-    return 1 if errors else 0
+        finished += 1
+        if not quiet:
+            print(f"[{finished}/{total}] {name}: {_metrics(outcome.summary['metrics'])}", flush=True)
+    return finished
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
@@ -172,6 +243,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "resume": resume_command,
     "evaluate": evaluate_command,
     "sweep": sweep_command,
+    "paper": paper_command,
 }
 
 
@@ -201,7 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "stopped; what was done is saved: `purectrl resume DIR`, or the same sweep again, goes on", file=sys.stderr
+            "stopped; what was done is saved: `purectrl resume DIR`, or the same command again, goes on",
+            file=sys.stderr,
         )
         return 130
     except BrokenPipeError:

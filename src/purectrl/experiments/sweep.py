@@ -191,7 +191,11 @@ def sweep(specs: Sequence[Spec], out: Path, engine: Engine) -> Iterator[Outcome]
     """Yields the outcome of every run, those that were finished before first."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; --out takes a directory")
-    jobs = [Job(spec, out.absolute() / f"{spec.algorithm}-seed{spec.seed}") for spec in specs]
+    yield from complete([Job(spec, out.absolute() / f"{spec.algorithm}-seed{spec.seed}") for spec in specs], engine)
+
+
+def complete(jobs: Sequence[Job], engine: Engine) -> Iterator[Outcome]:
+    """Yields the outcome of every job, wherever it writes, those that were finished before first."""
     missing = []
     finished = [job.finished() for job in jobs]  # all of them first: a wrong directory is refused before anything runs
     for job, done in zip(jobs, finished, strict=True):

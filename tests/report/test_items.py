@@ -1,0 +1,249 @@
+"""The paper's items on runs made up to say something known, read and drawn as real ones are."""
+
+import csv
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from small import SMALL, make, noise, pretend
+
+from purectrl.core import InputError, StoreError
+from purectrl.experiments.paper import ITEMS, Group, Item
+from purectrl.report.paper import REPORTS, write
+from purectrl.report.reading import read_runs
+
+
+def flat(group, seed):
+    """Every run says the same but for its noise."""
+    return {"gap": 0.2 + 0.1 * noise(group, seed), "covered": True}
+
+
+def finished(name, out, metrics=flat, **more):
+    """numbers.json of the item, after made-up runs."""
+    pretend(SMALL[name], out / name, metrics, **more)
+    assert make(name, out, quiet=True) == 0
+    return json.loads((out / name / "numbers.json").read_text())
+
+
+def test_every_item_has_a_report_and_a_small_variant():
+    assert set(ITEMS) == set(REPORTS) == set(SMALL)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_an_item_leaves_figure_table_and_numbers(tmp_path, name):
+    found = finished(name, tmp_path)
+    folder = tmp_path / name
+    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "figure.pdf").read_bytes().startswith(b"%PDF")
+    assert found["item"] == name
+    assert found["command"].startswith(f"purectrl paper {name} --out ")
+    assert found["versions"]["purectrl"]
+    assert found["marks"]
+    rows = list(csv.reader((folder / "table.csv").read_text().splitlines()))
+    assert tuple(rows[0]) == tuple(found["table"]["columns"])
+    assert len(rows) - 1 == len(found["table"]["rows"]) == (folder / "table.md").read_text().count("\n") - 2
+    content = [(folder / file).read_bytes() for file in ("figure.png", "figure.pdf", "numbers.json")]
+    assert len(content[0]) < 150_000
+    assert len(content[2]) < 50_000
+    assert make(name, tmp_path, quiet=True) == 0
+    assert [(folder / file).read_bytes() for file in ("figure.png", "figure.pdf", "numbers.json")] == content
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_nothing_in_a_figure_is_small_or_outside(tmp_path, name):
+    figure = REPORTS[name].draw(finished(name, tmp_path)["numbers"])
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    for axes in figure.axes:
+        texts = [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels(), *axes.get_yticklabels()]
+        shown = [text for text in texts if text.get_text() and text.get_visible()]
+        assert shown
+        assert min(text.get_fontsize() for text in shown) >= 9
+        ticks = [text for text in axes.get_xticklabels() if text.get_text()]
+        boxes = [text.get_window_extent(renderer) for text in ticks]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes)), "tick labels overlap"
+        whole = axes.get_tightbbox(renderer)
+        assert figure.bbox.x0 <= whole.x0
+        assert whole.x1 <= figure.bbox.x1 + 1
+
+
+def test_coverage_counts_the_runs_that_were_covered_throughout(tmp_path):
+    missed = {"lqr": {1, 2, 5}, "finite": {7}}
+    found = finished("thm1-coverage", tmp_path, lambda group, seed: {"covered": seed not in missed[group.name]})
+    groups = {group["label"].split(",")[0]: group for group in found["numbers"]["groups"]}
+    assert groups["lqr"]["failed_seeds"] == [1, 2, 5]
+    assert (groups["lqr"]["share"], groups["finite"]["share"]) == (17 / 20, 19 / 20)
+    assert groups["lqr"]["low"] < 0.85 < groups["lqr"]["high"]
+    assert [mark["met"] for mark in found["marks"]] == [False, True]
+
+
+def test_rate_finds_the_exponent_of_a_power_law(tmp_path):
+    exponent = {"finite": -0.5, "lqr": -0.25}
+
+    def metrics(group, seed):
+        return {"gap": (1 + noise(group, seed)) * group.settings["measurements"] ** exponent[group.experiment]}
+
+    def ledger(group, seed):
+        N = group.settings["measurements"]
+        plan = 0.1 * N if group.algorithm == "pure-base" else 0.0
+        return {"updates": N, "seconds": {"total": 1.0, "plan": plan}}
+
+    found = finished("thm1-rate", tmp_path, metrics, ledger=ledger)
+    for series in found["numbers"]["series"]:
+        expected = exponent[series["label"].split(",")[0]]
+        assert series["slope"]["value"] == pytest.approx(expected)
+        assert series["regret"]["x"] == sorted(series["regret"]["x"])
+        assert len(series["regret"]["seeds"][0]) == 5
+    base = found["numbers"]["series"][0]
+    assert base["label"] == "lqr, PURE base"
+    assert base["seconds"]["mean"] == [pytest.approx(0.1 * N) for N in (256, 1024)]
+    met = {mark["asks"].split(":")[0]: mark["met"] for mark in found["marks"]}
+    assert met == {label: label.startswith("finite") for label in met}
+    assert len(met) == 5
+
+
+@pytest.mark.parametrize(("growth", "linear"), [(lambda N: 4 * math.log2(N), True), (lambda N: N**1.5, False)])
+def test_switches_are_linear_in_log_n_or_not(tmp_path, growth, linear):
+    times = {"pure-base": 1.0, "pure-low-switch": 3.0}
+
+    def ledger(group, seed):
+        N = group.settings["measurements"]
+        return {"updates": 10_000 * N if group.algorithm == "pure-base" else growth(N) + noise(group, seed)}
+
+    def metrics(group, seed):
+        return {"gap": times[group.algorithm] * (1 + noise(group, seed)) * group.settings.get("factor", 5.0)}
+
+    found = finished("thm2-switches", tmp_path, metrics, ledger=ledger)
+    fewest, share, shape, regret = (mark["met"] for mark in found["marks"])
+    assert (fewest, share, shape) == (True, True, linear)
+    assert regret
+    assert [row["ratio"] for row in found["numbers"]["ratios"]] == pytest.approx([3.0] * 3)
+    factors = {row["factor"]: row["ratio"] for row in found["numbers"]["factors"]}
+    assert factors == pytest.approx({1.0: 0.6, 5.0: 3.0, 10.0: 6.0})
+    if linear:
+        assert found["numbers"]["linear_fit"][0] == pytest.approx(4.0)
+
+
+def test_rollouts_are_compared_with_one_uniform_measurement(tmp_path):
+    worse = {"uniform": 1.2, "equidistant": 1.6, "clustered": 9.0}
+
+    def metrics(group, seed):
+        single = group.label == "uniform" and group.settings["m"] == 1
+        return {"gap": (1.0 if single else worse[group.label]) * (1 + noise(group, seed))}
+
+    found = finished("thm3-rollouts", tmp_path, metrics)
+    assert [mark["met"] for mark in found["marks"]] == [True, False]
+    rows = {(row["sampler"], row["m"]): row for row in found["numbers"]["rows"]}
+    assert len(rows) == 9
+    assert rows["clustered", 4]["ratio"] == pytest.approx(9.0)
+    assert rows["clustered", 4]["coefficient"] == 4000.0
+    assert rows["uniform", 4]["rollouts"] == 16
+    assert rows["uniform", 1]["ratio"] == 1.0
+
+
+def test_an_infinite_coefficient_is_said_and_not_drawn(tmp_path):
+    found = finished("thm3-rollouts", tmp_path)
+    found["numbers"]["rows"][3]["coefficient"] = None
+    figure = REPORTS["thm3-rollouts"].draw(found["numbers"])
+    assert "1 infinite, not drawn" in figure.axes[1].get_title()
+
+
+def test_the_closed_form_keeps_below_the_bound(tmp_path):
+    found = finished("prop2-independency", tmp_path)
+    assert all(mark["met"] for mark in found["marks"])
+    for case in found["numbers"]["cases"]:
+        assert case["value"] == sorted(case["value"])
+        assert np.all(np.array(case["value"]) <= np.array(case["bound"]))
+        assert case["m"] == list(range(1, 17))
+
+
+def test_quick_takes_the_first_seeds(tmp_path):
+    pretend(SMALL["thm2-switches"], tmp_path / "thm2-switches", flat)
+    assert make("thm2-switches", tmp_path, quiet=True, quick=True) == 0
+    found = json.loads((tmp_path / "thm2-switches" / "numbers.json").read_text())
+    assert found["seeds"] == [0, 1]
+    assert found["runs"] == 2 * len(SMALL["thm2-switches"].groups)
+    assert found["command"].endswith("--quick")
+
+
+def test_two_groups_cannot_share_a_directory():
+    group = Group("same", "one", "finite", "pure-base", {})
+    with pytest.raises(InputError, match="two groups of twice would write into the same directory"):
+        Item("twice", "", (group, group))
+
+
+@pytest.fixture
+def item(tmp_path):
+    """An item with all its runs, their directory, and one of them."""
+    item, folder = SMALL["thm2-switches"], tmp_path / "thm2-switches"
+    pretend(item, folder, flat)
+    return item, folder, folder / "runs" / "N16" / "pure-base-seed1"
+
+
+def change(path, **values):
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def spoil(path, part, **values):
+    content = json.loads(path.read_text())
+    content[part] |= values
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: (run / "summary.json").unlink(), "1 of 24 runs of thm2-switches are missing or have not finished"),
+        (lambda run: change(run / "summary.json", seed=7), "seed is 7 and should be 1"),
+        (lambda run: change(run / "summary.json", status="stopped"), "status is 'stopped' and should be 'finished'"),
+        (lambda run: change(run / "summary.json", versions=None), "does not say which versions"),
+        (lambda run: spoil(run / "summary.json", "versions", jax="0.0.1"), "was made with jax 0.0.1, other runs with"),
+        (lambda run: spoil(run / "config.json", "versions", jax="0.0.1"), "was made with jax 0.0.1, other runs with"),
+        (lambda run: spoil(run / "config.json", "settings", paths=9), "was run with other settings: paths = 9 there"),
+        (lambda run: spoil(run / "summary.json", "metrics", gap=None), "gap is None and should be a number"),
+    ],
+)
+def test_a_run_that_does_not_belong_is_named_and_refused(item, damage, message):
+    item, folder, run = item
+    damage(run)
+    with pytest.raises(StoreError, match=message) as refusal:
+        write(item, folder, range(3), "command")
+    assert str(run) in str(refusal.value)
+    assert not (folder / "numbers.json").exists()
+
+
+def test_missing_runs_are_not_mixed_with_those_of_other_versions(item):
+    item, folder, run = item
+    for path in folder.rglob("config.json"):
+        spoil(path, "versions", jax="0.0.1")
+    for path in folder.rglob("summary.json"):
+        spoil(path, "versions", jax="0.0.1")
+    assert len(read_runs(item, folder, range(3))) == len(item.groups)  # all of one version: they may be drawn
+    (run / "summary.json").unlink()
+    with pytest.raises(StoreError, match=r"was run with jax 0\.0\.1, unlike what is installed"):
+        make("thm2-switches", folder.parent)
+
+
+def test_computed_numbers_are_kept_and_refused_if_made_otherwise(tmp_path, capsys):
+    assert make("prop2-independency", tmp_path) == 0
+    assert "computed T=1 u_min=1" in capsys.readouterr().out
+    assert make("prop2-independency", tmp_path) == 0
+    assert "computed T=" not in capsys.readouterr().out
+    path = tmp_path / "prop2-independency" / "computed.json"
+    content = json.loads(path.read_text())
+    del content["T=4 u_min=1"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match="lacks 'T=4 u_min=1'"):
+        write(SMALL["prop2-independency"], path.parent, [], "command")
+    assert make("prop2-independency", tmp_path) == 0
+    assert capsys.readouterr().out.count("computed T=") == 1
+    content["T=1 u_min=1"]["arguments"]["most"] = 99
+    path.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match="'T=1 u_min=1' was computed with other arguments"):
+        make("prop2-independency", tmp_path)
+    path.write_text("[]")
+    with pytest.raises(StoreError, match="is not what `purectrl paper` leaves"):
+        make("prop2-independency", tmp_path)

@@ -1,0 +1,62 @@
+"""The results page is made from files, and says which marks are missed."""
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+from small import SMALL, make, pretend
+
+ROOT = Path(__file__).parents[2]
+PAGE = runpy.run_path(str(ROOT / "benchmarks" / "page.py"))
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A copy of docs/results with one more item, half of whose marks are missed."""
+    missed = {"lqr": {0, 1, 2, 3}, "finite": set()}
+    item = SMALL["thm1-coverage"]
+    pretend(item, tmp_path / "runs" / item.name, lambda group, seed: {"covered": seed not in missed[group.name]})
+    assert make(item.name, tmp_path / "runs", quiet=True) == 0
+    shutil.copytree(ROOT / "docs" / "results", tmp_path / "results")
+    return tmp_path / "results"
+
+
+def test_the_page_in_the_repository_is_what_its_files_say():
+    assert (ROOT / "docs" / "results.md").read_text() == PAGE["page"]()
+
+
+def test_an_item_is_taken_over(results):
+    assert PAGE["take"](results.parent / "runs", results) == ["thm1-coverage"]
+    text = PAGE["page"](results)
+    assert "## thm1-coverage" in text
+    assert "1 of 2 marks missed" in text
+    assert "- **Missed**: lqr, linear classes, N = 6: share of covered runs" in text
+    assert "- Met: finite, N = 40" in text
+    assert "![thm1-coverage](results/thm1-coverage.png)" in text
+    assert (results / "thm1-coverage.png").exists()
+    assert "`purectrl paper thm1-coverage --out DIR` (40 runs, seeds 0 to 19" in text
+    table = (results.parent / "runs" / "thm1-coverage" / "table.md").read_text()
+    assert table in text
+
+
+def test_what_is_too_large_or_unfinished_is_refused(results):
+    item = results.parent / "runs" / "thm1-coverage"
+    with pytest.raises(SystemExit, match="holds no item"):
+        PAGE["take"](results, results)
+    content = json.loads((item / "numbers.json").read_text())
+    (item / "numbers.json").write_text(json.dumps(content | {"more": "x" * 50_000}))
+    with pytest.raises(SystemExit, match="more than 50,000 bytes; nothing was taken"):
+        PAGE["take"](results.parent / "runs", results)
+    (item / "numbers.json").write_text(json.dumps(content))
+    (item / "figure.png").unlink()
+    with pytest.raises(SystemExit, match=r"figure\.png is missing"):
+        PAGE["take"](item, results)
+    assert not (results / "thm1-coverage.json").exists()
+
+
+def test_a_file_that_nobody_knows_is_not_left_out(results):
+    (results / "surprise.json").write_text('{"values": 1}')
+    with pytest.raises(SystemExit, match=r"surprise\.json is neither a benchmark"):
+        PAGE["page"](results)
