@@ -1,34 +1,9 @@
 """The independency coefficient of what experiments measure."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from purectrl.core.keys import Key
-from purectrl.core.problem import Measuring, Plan
-from purectrl.experiments.coefficients import finite_setting, independency_of_finite, ou_grid
-from purectrl.experiments.registry import experiment
-from purectrl.systems.simulation import simulated
-
-
-def test_the_setting_is_that_of_the_experiment():
-    """Every plan, rolled out with the same key, gives the same measurements bit for bit."""
-    chosen = experiment("finite")
-    config = dataclasses.replace(chosen.config("pure-low-rollout"), paths=8, steps=8)
-    system, policies, initials, *_ = finite_setting(config)
-    measuring = Measuring(config.delta_t, config.reward_std, config.drift)
-    ours = simulated(system, policies.apply, initials.apply, measuring, config.steps)
-    theirs = chosen.build(config).loop.oracle.rollout
-    times = np.tile(np.array([0.5, 1.5]), (3, 1))
-    for row in range(policies.size * initials.size):
-        plan = Plan(*divmod(row, initials.size))
-        one, other = (rollout(Key.from_seed(row), plan, times) for rollout in (ours, theirs))
-        for name in "xuyr":
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    learner = chosen.build(config).loop.learner
-    assert learner.optimist.initials == initials.size
-    assert learner.optimist.plan.max() < policies.size * initials.size
+from purectrl.experiments.coefficients import independency_of_finite, ou_grid
 
 
 def test_the_closed_form_grows_with_m_and_falls_with_the_rate():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from purectrl.core.keys import Key
-from purectrl.experiments.config import TheoryConfig, make_sampler
+from purectrl.experiments.config import FiniteConfig, make_sampler
 from purectrl.experiments.registry import experiment
 
 
@@ -19,20 +19,19 @@ def independency_of_finite(settings: Mapping[str, Any], pasts: int, futures: int
         settings: of a run of `finite` with pure-low-rollout.
         pasts, futures, pool: how much to simulate, as in `purectrl.theory.independency.independency`.
     """
+    from purectrl.experiments.theory import finite_setting
     from purectrl.theory.classes import FiniteClass
     from purectrl.theory.independency import independency
 
     config = dataclasses.replace(experiment("finite").config("pure-low-rollout"), **settings)
-    assert isinstance(config, TheoryConfig)
+    assert isinstance(config, FiniteConfig)
     config.check()
     sampler = make_sampler(config)
-    system, policies, initials, drifts, rewards = finite_setting(config)
-    truth = FiniteClass.of([system.reward])
+    system, classes, _ = finite_setting(config)
+    alone = classes._replace(rewards=FiniteClass.of([system.reward]))
     counts = {"steps": config.steps, "pasts": pasts, "futures": futures, "pool": pool}
     key = Key.from_seed(0).child("independency", sampler.name, sampler.m)
-    whole, drift = (
-        independency(key, system, policies, initials, drifts, found, sampler, **counts) for found in (rewards, truth)
-    )
+    whole, drift = (independency(key, system, *found, sampler, **counts) for found in (classes, alone))
     return {
         "m": sampler.m,
         "value": whole.value,
@@ -40,23 +39,6 @@ def independency_of_finite(settings: Mapping[str, Any], pasts: int, futures: int
         "drift": drift.value,
         "drift_error": drift.error,
     }
-
-
-def finite_setting(config: TheoryConfig) -> tuple[Any, ...]:
-    """The system of `finite` and its Π, Q, F and R; a test holds that they are those of its task."""
-    from purectrl.experiments.theory import around, product, toward
-    from purectrl.systems import washboard
-    from purectrl.theory.classes import FiniteClass
-
-    learner = experiment("finite").build(config).loop.learner
-    gains = product((1.0, 4.0), np.linspace(-1.5, 1.5, 7, dtype=np.float32))
-    return (
-        washboard.washboard(diffusion=config.diffusion, horizon=config.horizon),
-        FiniteClass.family(toward, (gains[:, :1], gains[:, 1:])),
-        FiniteClass.family(around, np.array([[-0.5], [0.0], [0.5]], np.float32)),
-        learner.drifts,  # type: ignore[attr-defined]
-        learner.rewards,  # type: ignore[attr-defined]
-    )
 
 
 def ou_grid(horizon: float, u_min: float, most: int) -> dict[str, Any]:

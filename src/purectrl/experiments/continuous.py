@@ -168,7 +168,8 @@ def task(
 ) -> Task:
     """Algorithms 1 to 3 with continuous classes; `truth` holds f* and b* as the classes take them."""
     policies, initials = ascent.policies, ascent.initials
-    learner = AscentLearner(ascent, *betas, system.state_dim, system.control_dim)
+    noise = config.diffusion / math.sqrt(config.delta_t), config.reward_std
+    learner = AscentLearner(ascent, *betas, system.state_dim, system.control_dim, noise)
     measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     rollout = simulated(system, policies.apply, initials.apply, measuring, config.steps)
     oracle = Oracle(rollout, system.horizon, Budget(config.measurements), ahead=ahead)
@@ -186,6 +187,7 @@ def task(
         return {"gap": gap(record.plan), "covered": learner.covers(state.learner, state.data, *truth)}
 
     def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
+        learner.check_fit(state.learner, state.data)
         more = {"gap_output": gap(state.output.plan), "gap_random": best - random, "optimum": best}
         return regret(records) | more | {"gap_final": gap(learner.plan(state.learner)), "truth_error": error}
 

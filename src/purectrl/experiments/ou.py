@@ -7,9 +7,10 @@ import numpy as np
 
 from purectrl.experiments.config import OuConfig
 from purectrl.experiments.registry import Task
-from purectrl.experiments.theory import enumerated
+from purectrl.experiments.theory import Setting, enumerated
 from purectrl.systems import ou as ou_system
-from purectrl.theory.classes import FiniteClass
+from purectrl.theory.classes import Classes, FiniteClass
+from purectrl.theory.planning import Values
 
 MULTIPLIERS = 2.0 ** np.arange(-2.0, 2.5, 0.5)
 """κ in the drifts −κ·u·x; the truth is 1."""
@@ -37,13 +38,13 @@ def ou(config: OuConfig) -> Task:
     [0.88, 0.9, 0.92, 0.93, 0.92, 0.87, 0.79, 0.69, 0.58]
     """
     controls, multipliers, goals = (np.float32(numbers) for numbers in (rates(config), MULTIPLIERS, GOALS))
-    return enumerated(
-        config,
-        ou_system.ou(float(GOALS[TRUTH[1]]), config.diffusion, config.horizon),
+    classes = Classes(
         FiniteClass.family(lambda rate, x: rate, controls[:, None]),
         FiniteClass.family(lambda point, key: point, np.zeros((1, 1), np.float32)),
         FiniteClass.family(ou_system.drift, multipliers),
         FiniteClass.family(ou_system.reward, goals),
-        truth=TRUTH,
-        table=table(config),
     )
+    system = ou_system.ou(float(GOALS[TRUTH[1]]), config.diffusion, config.horizon)
+    found = table(config)
+    exact = found[:, :, TRUTH[0], TRUTH[1], None, None]
+    return enumerated(config, Setting(system, classes, TRUTH), Values(found, error=0.0), Values(exact, error=0.0))

@@ -8,6 +8,7 @@ import platform
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
 
     out = Path(out)
     check_free(out)
-    with compile_clock() as compiled:
+    with compile_clock() as compiled, told_warnings():
         start = time.perf_counter()
         task = _build(spec, quiet)  # before the directory exists: a wrong setting leaves nothing behind
         with Store.create(out, spec.as_dict()) as store, advising(out):
@@ -102,7 +103,7 @@ def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
         if (found := read_config(out)["versions"]) != versions():
             other = [f"{name} {found.get(name)}" for name, version in versions().items() if found.get(name) != version]
             _warn(f"the run in {out} was started with {', '.join(other)}: what follows may differ in the last bits")
-        with compile_clock() as compiled, advising(out):
+        with compile_clock() as compiled, told_warnings(), advising(out):
             start = time.perf_counter()
             return _drive(spec, _build(spec, quiet), store, quiet, compiled, start)
 
@@ -206,6 +207,14 @@ def _line(state: State, record: Record, task: Task) -> dict[str, Any]:
 
 def _warn(message: str) -> None:
     say(f"warning: {message}")
+
+
+@contextmanager
+def told_warnings() -> Iterator[None]:
+    """Shows Python's warnings as this program shows its own: one line, no source code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: _warn(str(message))
+        yield
 
 
 @contextmanager

@@ -4,9 +4,12 @@ The learner sees measurements only. The probe knows the truth, and writes down t
 that was executed and whether both confidence sets contain the truth.
 """
 
+import functools
 import itertools
 import math
-from typing import Any
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +26,9 @@ from purectrl.experiments.registry import Task
 from purectrl.systems import lqr as lqr_system
 from purectrl.systems import washboard
 from purectrl.systems.simulation import simulated
-from purectrl.theory.classes import FiniteClass
-from purectrl.theory.confidence import radius
+from purectrl.theory.classes import Classes, FiniteClass
+from purectrl.theory.confidence import Misfit, radius
+from purectrl.theory.eluder import expectations
 from purectrl.theory.learner import FiniteLearner
 from purectrl.theory.planning import Optimist, Values, tabulator
 
@@ -51,24 +55,42 @@ def product(*axes: Any) -> np.ndarray:
     return np.array(list(itertools.product(*axes)), np.float32)
 
 
+class Setting(NamedTuple):
+    """A true system and finite classes that may contain it."""
+
+    system: System
+    classes: Classes
+    truth: tuple[int | None, int | None]
+    """The places of f* and b* in F and R; None where they are outside."""
+
+
 def finite(config: FiniteConfig) -> Task:
-    """The particle on a washboard: lists of drifts and rewards, 14 policies, 3 initial distributions."""
+    """The particle on a washboard."""
+    return enumerated(config, finite_setting(config), *simulated_values(finite_setting, relevant(config)))
+
+
+def lqr(config: LqrConfig) -> Task:
+    """Linear drift."""
+    return enumerated(config, lqr_setting(config), *simulated_values(lqr_setting, relevant(config)))
+
+
+def finite_setting(config: FiniteConfig) -> Setting:
+    """Lists of drifts and rewards, policies with two gains toward several places, 3 initial distributions."""
     if config.grid == "even":
         drifts = product((-0.5, -0.25, 0.0, 0.25, 0.5), (-0.5, -0.25, 0.25, 0.5))
         goals = np.linspace(-0.75, 0.75, 7, dtype=np.float32)
     else:
         drifts = product(dyadic(0.2, 0.3, config.scales), dyadic(0.3, 0.2, config.scales))
         goals = np.float32(dyadic(0.5, 0.5, config.scales))
-    gains = product((1.0, 4.0), np.linspace(-1.5, 1.5, 7))
-    return enumerated(
-        config,
-        washboard.washboard(config.a, config.c, config.goal, config.diffusion, config.horizon),
+    gains = product((1.0, 4.0), np.linspace(-1.5, 1.5, 7) if config.grid == "even" else goals)
+    classes = Classes(
         FiniteClass.family(toward, (gains[:, :1], gains[:, 1:])),
         FiniteClass.family(around, np.array([[-0.5], [0.0], [0.5]], np.float32)),
         FiniteClass.family(washboard.drift, drifts),
         FiniteClass.family(washboard.reward, goals),
-        truth=(place(drifts, (config.a, config.c)), place(goals[:, None], config.goal)),
     )
+    system = washboard.washboard(config.a, config.c, config.goal, config.diffusion, config.horizon)
+    return Setting(system, classes, (place(drifts, (config.a, config.c)), place(goals[:, None], config.goal)))
 
 
 def dyadic(center: float, reach: float, scales: int) -> list[float]:
@@ -87,74 +109,69 @@ def place(members: np.ndarray, truth: Any) -> int | None:
     return int(found[0]) if found.size else None
 
 
-def lqr(config: LqrConfig) -> Task:
-    """Linear drift: 16 pairs (A, B), 2^d + 1 goals, a clipped linear policy toward each with two gains."""
-    system = lqr_system.lqr(config.dimension, config.diffusion, config.horizon)
+def lqr_setting(config: LqrConfig) -> Setting:
+    """16 pairs (A, B), 2^d + 1 goals, a clipped linear policy toward each with two gains."""
     d = config.dimension
     A, B = (np.asarray(matrix) for matrix in lqr_system.truth(d))
     scales = product((1.0, -1.0), (1.0, 0.5), (1.0, -1.0), (1.0, 0.5))
     drifts = ((scales[:, 0] * scales[:, 1])[:, None, None] * A, (scales[:, 2] * scales[:, 3])[:, None, None] * B)
     goals = np.concatenate([product(*[(0.5, -0.5)] * d), np.zeros((1, d), np.float32)])
-    return enumerated(
-        config,
-        system,
+    classes = Classes(
         FiniteClass.family(toward, (np.repeat([[1.0], [4.0]], len(goals), axis=0), np.tile(goals, (2, 1)))),
         FiniteClass.family(around, np.zeros((1, d), np.float32)),
         FiniteClass.family(lqr_system.drift, drifts),
         FiniteClass.family(lqr_system.reward, goals),
-        truth=(0, 0),
     )
+    return Setting(lqr_system.lqr(d, config.diffusion, config.horizon), classes, (0, 0))
 
 
-def enumerated(
-    config: TheoryConfig,
-    system: System,
-    policies: FiniteClass,
-    initials: FiniteClass,
-    drifts: FiniteClass,
-    rewards: FiniteClass,
-    truth: tuple[int | None, int | None],
-    table: np.ndarray | None = None,
-) -> Task:
-    """Algorithms 1 to 3 with finite classes; `truth` holds the indices of f* and b* in them, None where they are outside.
+RELEVANT = ("horizon", "diffusion", "steps", "paths", "grid", "scales", "a", "c", "goal", "dimension")
+"""The settings that values depend on."""
 
-    `table` [Π, Q, F, R] has the values R(π, q, f, b) where they are known; without it they are simulated.
+
+def relevant(config: Any) -> Any:
+    """`config` with every other setting as it is by default, so that runs with other budgets or algorithms share values."""
+    return type(config)(**{name: getattr(config, name) for name in RELEVANT if hasattr(config, name)})
+
+
+@functools.lru_cache(maxsize=8)
+def simulated_values(setting: Callable[[Any], Setting], config: Any) -> tuple[Values, Values]:
+    """R(π, q, f, b) for all members, by which the learner plans, and R(π, q, f*, b*) from many more paths, by which plans
+    are judged. Neither depends on the seed of a run: they are part of the experiment."""
+    system, classes, _ = setting(config)
+    classes.check(system)
+    key, true = Key.from_seed(0), (FiniteClass.of([system.drift]), FiniteClass.of([system.reward]))
+    values = tabulator(system, *classes, config.steps, config.paths)(key.child("plan"))
+    return values, tabulator(system, *classes[:2], *true, config.steps, TRUTH_PATHS)(key.child("truth"))
+
+
+def enumerated(config: TheoryConfig, setting: Setting, values: Values, exact: Values) -> Task:
+    """Algorithms 1 to 3 with finite classes.
+
+    Main arguments:
+        values: R(π, q, f, b) for all members, by which the learner plans.
+        exact: R(π, q, f*, b*) [Π, Q, 1, 1], by which plans are judged.
     """
-    measuring = Measuring(config.delta_t, config.reward_std, config.drift)
-    budget = Budget(config.measurements)
-    state, control = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (system.state_dim, system.control_dim))
-    drifts.check("drifts", (system.state_dim,), state, control)
-    rewards.check("rewards", (), state, control)
-    policies.check("policies", (system.control_dim,), state)
-
+    system, (policies, initials, drifts, rewards), places = setting
     # Assumption 1, with G the scale of y's noise (docs/deviations.md)
-    noise = math.sqrt(system.state_dim / config.delta_t) * config.diffusion
-    beta = [
-        config.radius_scale * radius(math.log(size), config.measurements, config.delta, scale)
-        for size, scale in ((drifts.size, noise), (rewards.size, config.reward_std))
-    ]
-    sampler, schedule, output = make_sampler(config), make_schedule(config), make_output(config)
+    noise = config.diffusion / math.sqrt(config.delta_t)
+    pairs = (drifts.size, math.sqrt(system.state_dim) * noise), (rewards.size, config.reward_std)
+    beta = [config.radius_scale * radius(math.log(n), config.measurements, config.delta, scale) for n, scale in pairs]
+    measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     rollout = simulated(system, policies.apply, initials.apply, measuring, config.steps)
-    oracle = Oracle(rollout, system.horizon, budget, ahead=AHEAD)
-
-    f_star, b_star = truth
-    # neither table depends on the seed of a run: they are part of the experiment
-    if table is None:
-        key = Key.from_seed(0)
-        values = tabulator(system, policies, initials, drifts, rewards, config.steps, config.paths)(key.child("plan"))
-        true = FiniteClass.of([system.drift]), FiniteClass.of([system.reward])
-        exact = tabulator(system, policies, initials, *true, config.steps, TRUTH_PATHS)(key.child("truth"))
-    else:
-        values, exact = Values(table, error=0.0), Values(table[:, :, [f_star]][..., [b_star]], error=0.0)
+    oracle = Oracle(rollout, system.horizon, Budget(config.measurements), ahead=AHEAD)
+    learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *beta, noise=(noise, config.reward_std))
     gaps = (exact.mean.max() - exact.mean)[:, :, 0, 0]
-    learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *beta)
+    if None in places:
+        warn_of_outsider(setting, config.steps)
 
     def probe(state: State, record: Record) -> dict[str, Any]:
-        sets = (state.learner.drift_set, f_star), (state.learner.reward_set, b_star)
-        covered = all(index is not None and bool(found[index]) for found, index in sets)
+        sets = zip((state.learner.drift_set, state.learner.reward_set), places, strict=True)
+        covered = all(place is not None and bool(found[place]) for found, place in sets)
         return {"gap": float(gaps[record.plan]), "covered": covered}
 
     def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
+        learner.check_fit(state.learner, state.data)
         return regret(records) | {
             "gap_output": float(gaps[state.output.plan]),
             "optimum": float(exact.mean.max()),
@@ -165,7 +182,19 @@ def enumerated(
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
         return fresh(system, policies, initials, config.steps, plan, seed, episodes) | {"gap": float(gaps[plan])}
 
-    return Task(Loop(oracle, sampler, schedule, learner, output), probe, metrics, evaluate)
+    loop = Loop(oracle, make_sampler(config), make_schedule(config), learner, make_output(config))
+    return Task(loop, probe, metrics, evaluate)
+
+
+def warn_of_outsider(setting: Setting, steps: int) -> None:
+    """Warns that f* or b* is in no list, and how far it is from the nearest member under the plan that shows it best."""
+    found = expectations(Key.from_seed(0), setting.system, *setting.classes, steps=steps, paths=64)
+    for name, place, errors in zip(("drift", "reward"), setting.truth, found, strict=True):
+        if place is None:
+            worst = errors.max(axis=0)
+            nearest = int(worst.argmin())
+            message = f"its nearest member, number {nearest}, is off by {math.sqrt(worst[nearest]):.2g}"
+            warnings.warn(f"the truth is outside the {name} class: {message}", Misfit, stacklevel=3)
 
 
 def regret(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from purectrl.theory.ascent import Ascent
 from purectrl.theory.ascent_learner import AscentLearner, AscentState
-from purectrl.theory.classes import FiniteClass, ModelClass, Rows
+from purectrl.theory.classes import Classes, FiniteClass, ModelClass, Rows
 from purectrl.theory.complexity import (
     Smoothness,
     gap_base,
@@ -32,6 +32,7 @@ __all__ = [
     "Ascent",
     "AscentLearner",
     "AscentState",
+    "Classes",
     "Expectations",
     "FiniteClass",
     "FiniteLearner",

@@ -13,6 +13,7 @@ from purectrl.core.problem import Plan
 from purectrl.core.schedules import Excess, Which
 from purectrl.theory.ascent import Ascent, Variables
 from purectrl.theory.classes import Rows
+from purectrl.theory.confidence import warn_of_misfit
 
 
 class AscentState(NamedTuple):
@@ -39,11 +40,22 @@ class AscentLearner:
         ascent: the planner over Π × Q × F_n × R_n; it holds the four classes.
         beta_drift, beta_reward: the radii β_F and β_R.
         state_dim, control_dim: d and k.
+
+    Other arguments:
+        noise: standard deviations of y and r, if known: then a class that cannot explain the data is warned of.
     """
 
-    def __init__(self, ascent: Ascent, beta_drift: float, beta_reward: float, state_dim: int, control_dim: int) -> None:
+    def __init__(
+        self,
+        ascent: Ascent,
+        beta_drift: float,
+        beta_reward: float,
+        state_dim: int,
+        control_dim: int,
+        noise: tuple[float, float] | None = None,
+    ) -> None:
         self.drifts, self.rewards, self.ascent = ascent.drifts, ascent.rewards, ascent
-        self.beta_drift, self.beta_reward = beta_drift, beta_reward
+        self.beta_drift, self.beta_reward, self.noise = beta_drift, beta_reward, noise
         self.sizes = state_dim, control_dim
 
     def init(self, key: Key) -> AscentState:
@@ -95,6 +107,7 @@ class AscentLearner:
         if Which.REWARD in which:
             fit = self.rewards.refit(state.reward_fit, reward, thorough=True)
             state = state._replace(reward_fit=fit, reward_set=fit)
+        self.check_fit(state, data)
         regions = self._regions(state.drift_set, state.reward_set, seen)
         fitted = time.perf_counter()
         begin = state.variables._replace(
@@ -104,6 +117,14 @@ class AscentLearner:
         state = state._replace(variables=variables, drift=found.drift, reward=found.reward, value=found.value)
         info = {"value": found.value, "value_error": found.error}
         return Update(state, info, {"fit": fitted - start, "plan": time.perf_counter() - fitted})
+
+    def check_fit(self, state: AscentState, data: Dataset) -> None:
+        """Warns of a class whose best member does not explain the data."""
+        if self.noise is not None:
+            seen, paid = rows(data.view)
+            drift, reward = self.drifts.minimum(state.drift_fit), self.rewards.minimum(state.reward_fit)
+            warn_of_misfit("drift", drift, len(seen.x), self.sizes[0], self.noise[0])
+            warn_of_misfit("reward", reward, len(paid.x), 1, self.noise[1])
 
     def plan(self, state: AscentState) -> Plan:
         """(π_n, q_n) as parameters."""

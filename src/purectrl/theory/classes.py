@@ -14,7 +14,7 @@ import numpy as np
 
 from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array
+from purectrl.core.problem import Array, System
 
 
 class Rows(NamedTuple):
@@ -53,6 +53,10 @@ class ModelClass(Protocol):
 
     def excess(self, fit: Any, parameter: Any, rows: Rows) -> float:
         """L(f) − min L on all rows."""
+        ...
+
+    def minimum(self, fit: Any) -> float:
+        """min L on the rows that `fit` was fitted to."""
         ...
 
     def contains(self, fit: Any, rows: Rows, beta: float, truth: Any) -> bool:
@@ -141,3 +145,20 @@ class FiniteClass:
                 f"{[argument.shape for argument in arguments]}: {str(error).splitlines()[0]}"
             ) from error
         require(found == shape, f"{name}: its functions return shape {found}, expected {shape}")
+
+
+class Classes(NamedTuple):
+    """Π, Q, F and R, all finite, in the order in which functions take them: `tabulator(system, *classes, steps, paths)`."""
+
+    policies: FiniteClass
+    initials: FiniteClass
+    drifts: FiniteClass
+    rewards: FiniteClass
+
+    def check(self, system: System) -> None:
+        """Raises unless every member fits the system."""
+        sizes = system.state_dim, system.control_dim
+        state, control = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in sizes)
+        self.drifts.check("drifts", (system.state_dim,), state, control)
+        self.rewards.check("rewards", (), state, control)
+        self.policies.check("policies", (system.control_dim,), state)

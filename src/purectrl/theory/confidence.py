@@ -8,10 +8,15 @@ G               noise scale of y: sqrt(d) · sup g*/sqrt(Δ)  (see docs/deviatio
 """
 
 import math
+import warnings
 
 import numpy as np
 
 from purectrl.core.errors import require
+
+
+class Misfit(UserWarning):
+    """No member of a class explains the data: the truth is outside, and no theorem holds."""
 
 
 def radius(log_cover: float, total: int, delta: float, noise: float = 1.0) -> float:
@@ -40,3 +45,26 @@ def members(losses: np.ndarray, beta: float) -> np.ndarray:
     array([ True,  True, False])
     """
     return losses <= losses.min() + beta
+
+
+def warn_of_misfit(name: str, least: float, rows: int, outputs: int, std: float) -> None:
+    """Warns if min L is more than the noise can explain, by six standard deviations of its sum of squares.
+
+    Main arguments:
+        name: what to call the class.
+        least: min L, the loss of the best member.
+        rows, outputs: measurements, and numbers in each.
+        std: standard deviation of one of them.
+
+    >>> warnings.simplefilter("error", Misfit)
+    >>> warn_of_misfit("drift", least=110.0, rows=100, outputs=1, std=1.0)
+    >>> warn_of_misfit("drift", least=200.0, rows=100, outputs=1, std=1.0)
+    Traceback (most recent call last):
+    ...
+    purectrl.theory.confidence.Misfit: the truth is outside the drift class: its best member is off by 1, the noise apart
+    """
+    count = rows * outputs
+    if rows and least > std**2 * (count + 6 * math.sqrt(2 * count)):
+        off = math.sqrt(least / rows - outputs * std**2)
+        message = f"the truth is outside the {name} class: its best member is off by {off:.1g}, the noise apart"
+        warnings.warn(message, Misfit, stacklevel=3)

@@ -13,7 +13,7 @@ from purectrl.core.problem import Array, Plan
 from purectrl.core.schedules import Excess, Which
 from purectrl.systems.simulation import pad_rows
 from purectrl.theory.classes import FiniteClass
-from purectrl.theory.confidence import members
+from purectrl.theory.confidence import members, warn_of_misfit
 from purectrl.theory.planning import Optimist
 
 
@@ -43,13 +43,22 @@ class FiniteLearner:
         drifts, rewards: the classes F and R.
         optimist: the planner over Π × Q × F × R.
         beta_drift, beta_reward: the radii β_F and β_R.
+
+    Other arguments:
+        noise: standard deviations of y and r, if known: then a class that cannot explain the data is warned of.
     """
 
     def __init__(
-        self, drifts: FiniteClass, rewards: FiniteClass, optimist: Optimist, beta_drift: float, beta_reward: float
+        self,
+        drifts: FiniteClass,
+        rewards: FiniteClass,
+        optimist: Optimist,
+        beta_drift: float,
+        beta_reward: float,
+        noise: tuple[float, float] | None = None,
     ) -> None:
         self.drifts, self.rewards, self.optimist = drifts, rewards, optimist
-        self.beta_drift, self.beta_reward = beta_drift, beta_reward
+        self.beta_drift, self.beta_reward, self.noise = beta_drift, beta_reward, noise
 
         @jax.jit
         def losses(x: Array, u: Array, y: Array, r: Array) -> tuple[Array, Array]:
@@ -102,6 +111,7 @@ class FiniteLearner:
     def update(self, state: FiniteState, data: Dataset, which: Which, key: Key) -> Update:
         """The named confidence sets anew, then the optimistic argmax in both."""
         start = time.perf_counter()
+        self.check_fit(state, data)
         if Which.DRIFT in which:
             state = state._replace(drift_set=members(state.drift_loss, self.beta_drift))
         if Which.REWARD in which:
@@ -111,6 +121,13 @@ class FiniteLearner:
         state = state._replace(policy=policy, initial=initial, drift=drift, reward=reward, value=value)
         info = {"value": value, "drifts": int(state.drift_set.sum()), "rewards": int(state.reward_set.sum())}
         return Update(state, info, {"fit": fitted - start, "plan": time.perf_counter() - fitted})
+
+    def check_fit(self, state: FiniteState, data: Dataset) -> None:
+        """Warns of a class whose best member does not explain the data."""
+        if self.noise is not None:
+            seen = data.view
+            warn_of_misfit("drift", state.drift_loss.min(), seen.t.size, seen.x.shape[-1], self.noise[0])
+            warn_of_misfit("reward", state.reward_loss.min(), seen.t.size, 1, self.noise[1])
 
     def plan(self, state: FiniteState) -> Plan:
         """(π_n, q_n) as indices into Π and Q."""

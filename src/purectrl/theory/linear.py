@@ -134,9 +134,13 @@ class LinearClass:
         """Nothing to do: the fit has a closed form."""
         return statistics
 
+    def minimum(self, statistics: Statistics) -> float:
+        """min L."""
+        return self.fit(statistics)[1]
+
     def excess(self, statistics: Statistics, theta: np.ndarray, rows: Rows) -> float:
         """L(Θ) − min L."""
-        return statistics.loss(theta) - self.fit(statistics)[1]
+        return statistics.loss(theta) - self.minimum(statistics)
 
     def excesses(self, statistics: Statistics, theta: np.ndarray, rows: Rows, m: int) -> np.ndarray:
         """L(Θ) − min L after each episode of m rows [episodes]."""

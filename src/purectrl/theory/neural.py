@@ -144,6 +144,10 @@ class NeuralClass:
         arrays = jax.tree.map(np.asarray, (best, current, memory))
         return NeuralFit(arrays[0], float(minimum), arrays[1], arrays[2], len(rows.x))
 
+    def minimum(self, fit: NeuralFit) -> float:
+        """min L, as far as descent has come."""
+        return fit.minimum
+
     def excess(self, fit: NeuralFit, parameter: Any, rows: Rows) -> float:
         """L(f) − min L over all rows, which `fit` has been fitted to."""
         return max(0.0, float(self._loss(parameter, pad(rows))) - fit.minimum)
