@@ -170,7 +170,7 @@ def test_a_reward_that_is_not_a_number_is_named():
         ({"drift": lambda x, u: x[0]}, r"drift: 'ou' returns shape \[\] for x \[1\] and u \[1\], expected \[1\]"),
         ({"drift": lambda x, u: jnp.ones(2)}, r"drift: 'ou' returns shape \[2\]"),
         ({"drift": lambda x, u: jnp.ones((2, 2)) @ x}, r"drift: 'ou' cannot be evaluated on x \[1\] and u \[1\]: "),
-        ({"diffusion": lambda x, u: jnp.ones(1)}, r"diffusion: 'ou' returns shape \[1\] .*, expected \[\]"),
+        ({"diffusion": lambda x, u: jnp.ones(2)}, r"diffusion: 'ou' returns shape \[2\] .*, expected \[\] or \[1\]"),
         ({"reward": lambda x, u: jnp.exp(-(x**2))}, r"reward: 'ou' returns shape \[1\] .*, expected \[\]"),
     ],
 )

@@ -62,7 +62,7 @@ class System:
 
     Main arguments, each written for one state (batching is the simulator's business):
         drift: (x [d], u [k]) -> [d].
-        diffusion: (x [d], u [k]) -> scalar ≥ 0.
+        diffusion: (x [d], u [k]) -> scalar ≥ 0, or [d], one for each direction.
         reward: (x [d], u [k]) -> scalar inside `reward_range`.
 
     Other arguments:

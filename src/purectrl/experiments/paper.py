@@ -23,14 +23,20 @@ if TYPE_CHECKING:  # the list of items needs no JAX
     from purectrl.experiments.sweep import Engine, Job, Outcome
 
 RICHER: Mapping[str, Any] = {
-    **{"grid": "dyadic", "scales": 9, "a": 0.2, "c": 0.3, "goal": 0.5},
-    **{"diffusion": 0.005, "reward_std": 0.01, "paths": 32},
+    "grid": "dyadic",
+    "scales": 9,
+    "a": 0.2,
+    "c": 0.3,
+    "goal": 0.5,
+    "diffusion": 0.005,
+    "reward_std": 0.01,
+    "paths": 32,
 }
 """Settings of `finite` under which LowSwitch has something to switch about (Theorem 2): candidates at nine distances from the
 truth, and so little noise that the first are told apart at once."""
 LINEAR: Mapping[str, Any] = {"classes": "linear", "dimension": 1}
 """`lqr` with linear classes in one dimension."""
-LIGHT: Mapping[str, Any] = {**LINEAR, "radius_scale": 0.05, "starts": 4, "iterations": 60, "paths": 128, "steps": 20}
+LIGHT: Mapping[str, Any] = {**LINEAR, "radius_scale": 0.05, "starts": 4, "iterations": 40, "paths": 128, "steps": 20}
 """The same with small radii, since with the theorem's nothing is learned at small N, and with a planner that Algorithm 1 can
 afford after every episode."""
 SIMULATION: Mapping[str, int] = {"pasts": 32, "futures": 256, "pool": 2048}

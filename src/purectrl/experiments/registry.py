@@ -51,13 +51,15 @@ THEORY = {
     "pure-base": {"sampler": "uniform", "m": 1, "schedule": "every"},
     "pure-low-switch": {"sampler": "uniform", "m": 1, "schedule": "on-misfit"},
     "pure-low-rollout": {"sampler": "uniform", "m": 4, "schedule": "every"},
+    "pure-low-both": {"sampler": "uniform", "m": 4, "schedule": "on-misfit"},
 }
-"""Algorithms 1, 2 and 3: the same learner, three ways to choose when."""
+"""Algorithms 1, 2 and 3, and 2 with 3: the same learner, four ways to choose when."""
 
 ABOUT = {
     "pure-base": "Algorithm 1: one measurement an episode, an update after each",
     "pure-low-switch": "Algorithm 2: updates only the model that has stopped fitting",
     "pure-low-rollout": "Algorithm 3: m measurements an episode",
+    "pure-low-both": "Algorithms 2 and 3 together, where the paper stops short: few rollouts and few updates",
 }
 
 

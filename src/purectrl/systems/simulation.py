@@ -142,7 +142,7 @@ class Episode(NamedTuple):
     path: Array
     """States at the nodes [K+1, d]; NaN after a node where g was negative."""
     g: Array
-    """The diffusion at the nodes [K+1], as the system gave it."""
+    """The diffusion at the nodes [K+1], as the system gave it; of several directions the smallest."""
 
 
 def _episode(
@@ -174,10 +174,10 @@ def _episode(
             y = (path[places[1]] - x) / measuring.step
         else:
             noise = jax.random.normal(drift_key, x.shape) / np.sqrt(measuring.step)
-            y = jax.vmap(system.drift)(x, u) + jax.vmap(diffusion)(x, u)[:, None] * noise
+            y = jax.vmap(system.drift)(x, u) + jax.vmap(diffusion)(x, u).reshape(len(x), -1) * noise
         b = jax.vmap(system.reward)(x, u)
         r = b + measuring.reward_std * jax.random.normal(reward_key, b.shape)
-        g = jax.vmap(lambda x: system.diffusion(x, act(x)))(path)
+        g = jax.vmap(lambda x: jnp.min(system.diffusion(x, act(x))))(path)
         return Episode(x, u, y, r, b, nodes, path, g)
 
     return episode
@@ -215,10 +215,10 @@ def _check_system(system: System) -> None:
     """Raises unless drift, diffusion and reward return the shapes that `System` promises."""
     x, u = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (system.state_dim, system.control_dim))
     d = (system.state_dim,)
-    for name, function, shape in (
-        ("drift", system.drift, d),
-        ("diffusion", system.diffusion, ()),
-        ("reward", system.reward, ()),
+    for name, function, shapes in (
+        ("drift", system.drift, [d]),
+        ("diffusion", system.diffusion, [(), d]),
+        ("reward", system.reward, [()]),
     ):
         arguments = f"x {list(x.shape)} and u {list(u.shape)}"
         try:
@@ -227,8 +227,9 @@ def _check_system(system: System) -> None:
             first = str(error).splitlines()[0]
             raise InputError(f"{name}: {system.name!r} cannot be evaluated on {arguments}: {first}") from error
         require(
-            found == shape,
-            f"{name}: {system.name!r} returns shape {list(found)} for {arguments}, expected {list(shape)}",
+            found in shapes,
+            f"{name}: {system.name!r} returns shape {list(found)} for {arguments}, expected "
+            f"{' or '.join(str(list(shape)) for shape in shapes)}",
         )
 
 

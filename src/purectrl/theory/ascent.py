@@ -161,7 +161,7 @@ class Ascent:
         begin_key, search_key, _, _ = key.split("ascent")
         begins = [previous] + [self.random(begin_key.child(i), drift, reward) for i in range(self.starts - 1)]
         begins = [self._member(i, begin) for i, begin in enumerate(begins)]
-        begin = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *begins)
+        begin = jax.tree.map(lambda *leaves: np.stack(leaves), *begins)
         found, theta, weights, value, error = self._search(search_key.words(), begin, drift, reward)
         if not np.isfinite(value):
             raise InputError(

@@ -48,7 +48,8 @@ def members(losses: np.ndarray, beta: float) -> np.ndarray:
 
 
 def warn_of_misfit(name: str, least: float, rows: int, outputs: int, std: float) -> None:
-    """Warns if min L is more than the noise can explain, by six standard deviations of its sum of squares.
+    """Warns if min L is more than noise explains: a sum of k squares exceeds k + 2·sqrt(kt) + 2t with probability e^−t, and
+    t = 20 (Laurent and Massart, 2000).
 
     Main arguments:
         name: what to call the class.
@@ -58,13 +59,13 @@ def warn_of_misfit(name: str, least: float, rows: int, outputs: int, std: float)
 
     >>> warnings.simplefilter("error", Misfit)
     >>> warn_of_misfit("drift", least=110.0, rows=100, outputs=1, std=1.0)
-    >>> warn_of_misfit("drift", least=200.0, rows=100, outputs=1, std=1.0)
+    >>> warn_of_misfit("drift", least=300.0, rows=100, outputs=1, std=1.0)
     Traceback (most recent call last):
     ...
     purectrl.theory.confidence.Misfit: the truth is outside the drift class: its best member is off by 1, the noise apart
     """
     count = rows * outputs
-    if rows and least > std**2 * (count + 6 * math.sqrt(2 * count)):
+    if least > std**2 * (count + 2 * math.sqrt(20.0 * count) + 40.0):
         off = math.sqrt(least / rows - outputs * std**2)
         message = f"the truth is outside the {name} class: its best member is off by {off:.1g}, the noise apart"
         warnings.warn(message, Misfit, stacklevel=3)

@@ -190,7 +190,7 @@ class LinearClass:
         shape = (vectors / np.sqrt(values)) @ vectors.T
         slope = (statistics.gram @ center - statistics.cross) / beta
         arrays = center, shape, statistics.gram / beta, slope, room, self.bound
-        return Region(*(jnp.asarray(array, jnp.float32) for array in arrays))
+        return Region(*(np.asarray(array, np.float32) for array in arrays))
 
     def decode(self, region: Region, w: Array) -> Array:
         """Θ [p, o] for coordinates w [p, o]: any w is a point inside the set, and any point inside has its w.
@@ -204,7 +204,7 @@ class LinearClass:
     def encode(self, region: Region, theta: np.ndarray) -> np.ndarray:
         """The inverse of `decode`; a point on or beyond the surface of the set is taken just below it."""
         direction = np.asarray(theta - np.asarray(region.center), np.float64)
-        g = float(gauge(region, jnp.asarray(direction, jnp.float32)))
+        g = float(_gauge(region, np.float32(direction)))
         w = np.linalg.solve(np.asarray(region.shape, np.float64), direction)
         return np.float32(w * np.arctanh(min(g, 0.9999)) / g)
 
@@ -255,3 +255,6 @@ def gauge(region: Region, direction: Array) -> Array:
     left = region.bound**2 - jnp.sum(region.center**2)
     ball = quadratic(jnp.sum(direction**2), 2 * jnp.sum(direction * region.center), left)
     return jnp.maximum(ellipsoid, ball)
+
+
+_gauge = jax.jit(gauge)

@@ -1,0 +1,62 @@
+"""Time as a part of the state."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from purectrl.core import Budget, Key, Loop, Measuring, Oracle, Plan, System, samplers, schedules
+from purectrl.systems.augmented import with_time
+from purectrl.systems.simulation import simulated
+from purectrl.systems.washboard import washboard
+from purectrl.theory import Classes, FiniteClass, FiniteLearner, Optimist, tabulator
+
+HALF = 1.0
+
+
+def test_the_last_entry_of_the_state_is_the_time_and_the_others_are_as_before():
+    plain, timed = washboard(), with_time(washboard())
+    times = np.sort(np.random.default_rng(0).uniform(0, 2, (64, 3)), axis=1)
+    push = lambda p, x: jnp.full(1, 0.5)  # noqa: E731
+    roll = lambda system, start: simulated(system, push, lambda p, key: start, Measuring(), 40)  # noqa: E731
+    seen = roll(timed, jnp.zeros(2))(Key(1), Plan(0, 0), times)
+    assert np.allclose(seen.x[..., 1], times, atol=1e-5)
+    assert np.allclose(seen.y[..., 1], 1.0)  # dt/dt is measured without noise
+    before = roll(plain, jnp.zeros(1))(Key(2), Plan(0, 0), np.tile(times, (40, 1)))
+    after = roll(timed, jnp.zeros(2))(Key(3), Plan(0, 0), np.tile(times, (40, 1)))
+    for name in "xyr":
+        one, other = getattr(before, name), getattr(after, name)
+        other = other if name == "r" else other[..., :1]
+        assert abs(one.mean() - other.mean()) < 4 * one.std() / np.sqrt(one.size / 3)
+
+
+def test_a_policy_of_time_is_learned_where_no_other_is_good():
+    """First to the left, then to the right: the reward asks for it, and only policies that see t can."""
+
+    def reward(sign, x, u):
+        return jnp.exp(-4 * (x[0] - jnp.where(x[1] < HALF, -sign, sign) * 0.5) ** 2)
+
+    def policy(parameters, x):
+        first, second = parameters
+        return jnp.clip(6 * (jnp.where(x[1] < HALF, first, second) - x[:1]), -1.0, 1.0)
+
+    particle = System("particle", 1, 1, 2.0, lambda x, u: 2 * u, lambda x, u: jnp.float32(0.1), lambda x, u: 0.0)
+    truth = dataclasses.replace(with_time(particle), reward=lambda x, u: reward(1.0, x, u))
+    places = np.array([(a, b) for a in (-0.5, 0.5) for b in (-0.5, 0.5)], np.float32)
+    classes = Classes(
+        FiniteClass.family(policy, (places[:, 0], places[:, 1])),
+        FiniteClass.of([lambda key: jnp.zeros(2)]),
+        FiniteClass.family(lambda c, x, u: jnp.append(c * u, 1.0), np.array([-2.0, 1.0, 2.0], np.float32)),
+        FiniteClass.family(reward, np.array([1.0, -1.0], np.float32)),
+    )
+    classes.check(truth)
+    values = tabulator(truth, *classes, steps=40, paths=64)(Key(0)).mean
+    best = values[:, 0, 2, 0]
+    assert best.argmax() == 1  # (-0.5, 0.5)
+    assert best[1] > best[[0, 3]].max() + 0.3  # the same place all the time
+    rollout = simulated(truth, classes.policies.apply, classes.initials.apply, Measuring(), 40)
+    learner = FiniteLearner(classes.drifts, classes.rewards, Optimist.of(values), beta_drift=2.0, beta_reward=10.0)
+    oracle = Oracle(rollout, truth.horizon, Budget(2000), ahead=64)
+    loop = Loop(oracle, samplers.uniform(4), schedules.on_misfit(5.0), learner)
+    *_, (state, _) = loop.run(loop.init(Key(0)))
+    assert learner.plan(state.learner) == Plan(1, 0)
