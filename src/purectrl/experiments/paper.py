@@ -32,8 +32,8 @@ RICHER: Mapping[str, Any] = {
     "reward_std": 0.01,
     "paths": 32,
 }
-"""Settings of `finite` under which LowSwitch has something to switch about (Theorem 2): candidates at nine distances from the
-truth, and so little noise that the first are told apart at once."""
+"""Settings of `finite` under which LowSwitch has something to switch about (Theorem 2): candidates at nine distances from
+the truth, and so little noise that the first are told apart at once."""
 LINEAR: Mapping[str, Any] = {"classes": "linear", "dimension": 1}
 """`lqr` with linear classes in one dimension."""
 LIGHT: Mapping[str, Any] = {**LINEAR, "radius_scale": 0.05, "starts": 4, "iterations": 40, "paths": 128, "steps": 20}
@@ -316,8 +316,28 @@ def prop2_independency(most: int = 64, cases: Sequence[tuple[float, float]] = ((
     )
 
 
+def neural_pendulum(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
+    """Algorithm 2 where no small linear class fits."""
+    return Item(
+        "neural-pendulum",
+        "Algorithm 2 with a neural drift class on a pendulum: the gap beside a random policy's",
+        (Group("neural", "neural drift", "neural", "pure-low-switch", common),),
+        seeds,
+        quick,
+        cost="about ten minutes",
+    )
+
+
 ITEMS: Mapping[str, Item] = {
-    item.name: item for item in (thm1_coverage(), thm1_rate(), thm2_switches(), thm3_rollouts(), prop2_independency())
+    item.name: item
+    for item in (
+        thm1_coverage(),
+        thm1_rate(),
+        thm2_switches(),
+        thm3_rollouts(),
+        prop2_independency(),
+        neural_pendulum(),
+    )
 }
 """What `purectrl paper` knows."""
 
