@@ -42,6 +42,10 @@ WRONG = [
     ([*RUN, "--seed", "-1"], "seed: must be a non-negative integer, not -1"),
     ([*RUN, "--measurements", "0"], "measurements: the budget N must be at least 1, not 0"),
     ([*RUN, "--measurements", "-5"], "measurements: the budget N must be at least 1, not -5"),
+    ([*RUN, "--scales", "0"], "scales: must lie between 1 and 12, not 0"),
+    (["run", "neural", *RUN[2:], "--drift-scale", "0"], "drift_scale: must be positive, not 0.0"),
+    (["run", "neural", *RUN[2:], "--width", "0"], "width: must lie between 1 and 1,000,000, not 0"),
+    (["run", "ou", *RUN[2:], "--u-min", "5"], "u_min: 0 < u_min < u_max must hold, not 5 and 4"),
     ([*RUN, "--m", "0"], "m: an episode needs at least one measurement, not 0"),
     ([*RUN, "--m", "10", "--measurements", "9"], "m = 10 measurements, more than the whole budget N = 9"),
     ([*RUN, "--sampler", "geometric", "--lam", "0"], "lam: the temperature λ must be positive, not 0.0"),
@@ -240,7 +244,7 @@ def test_the_algorithm_decides_the_defaults_in_the_help(capsys):
 def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     text = capsys.readouterr().out
-    for name in ("finite", "lqr", "pure-base", "pure-low-switch", "pure-low-rollout"):
+    for name in ("finite", "lqr", "ou", "neural", "pure-base", "pure-low-switch", "pure-low-rollout", "pure-low-both"):
         assert name in text
 
 

@@ -8,6 +8,7 @@ from purectrl.core import Key, Measurements
 from purectrl.experiments import Spec, evaluate, resume, run
 from purectrl.experiments.runner import _line
 from purectrl.experiments.store import Store, read_records
+from purectrl.theory.confidence import Misfit
 
 SMALL = {"measurements": 600, "paths": 64, "steps": 10}
 
@@ -55,6 +56,40 @@ def test_low_switch_updates_at_the_first_episode_that_misfits_and_at_no_other():
         replayed = state.learner
     assert state.ledger.updates >= 3
     assert max(sizes) > 100
+
+
+def test_few_rollouts_and_few_updates_go_together():
+    """Algorithms 2 and 3 in one composition: N/m rollouts, updates as rare as with m = 1, and it learns."""
+    task = Spec.of("finite", "pure-low-both", measurements=8000, paths=64, steps=20).build()
+    steps = list(task.loop.run(task.loop.init(Key.from_seed(0))))
+    records = [{"episodes": record.block.episodes, **task.probe(state, record)} for state, record in steps]
+    ledger, metrics = steps[-1][0].ledger, task.metrics(steps[-1][0], records)
+    assert ledger.rollouts == 2000
+    assert 2 <= ledger.updates <= 10
+    assert metrics["covered"]
+    assert metrics["gap_last"] < 0.1 * metrics["gap_curve"][0][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("finite", {"a": 0.4}, "the truth is outside the drift class: its nearest member, number 19, is off by 0.0"),
+        ("finite", {"goal": 0.6}, "the truth is outside the reward class: its nearest member, number 5, is off by 0.1"),
+    ],
+)
+def test_a_truth_outside_the_class_is_warned_of(name, settings, message):
+    with pytest.warns(Misfit, match=message):
+        Spec.of(name, "pure-base", **settings, **SMALL).build()
+
+
+def test_data_that_no_member_explains_are_warned_of(tmp_path, capsys):
+    """From the command line, too: one line, and the run goes on."""
+    spec = Spec.of("finite", "pure-base", goal=-0.6, c=-0.4, reward_std=0.05, **SMALL)
+    summary = run(spec, tmp_path / "run", quiet=True)
+    assert summary["metrics"]["covered"] is False
+    said = capsys.readouterr().err
+    assert "warning: the truth is outside the reward class: its nearest member, number 1, is off by" in said
+    assert "warning: the truth is outside the reward class: its best member is off by 0.1, the noise apart" in said
 
 
 def test_fresh_episodes_agree_with_the_table(tmp_path):

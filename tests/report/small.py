@@ -28,6 +28,7 @@ SMALL = {
     "thm2-switches": paper.thm2_switches((32, 16, 8), (1.0, 10.0), seeds=3, quick=2, **FAST),
     "thm3-rollouts": paper.thm3_rollouts(64, (1, 2, 4), seeds=5, quick=3, coefficient=coefficient, **FAST),
     "prop2-independency": paper.prop2_independency(most=16),
+    "neural-pendulum": paper.neural_pendulum(seeds=2),
 }
 
 
@@ -54,6 +55,8 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             summary |= {"ledger": spent, "metrics": metrics(group, seed), "versions": versions()}
             (job.out / "config.json").write_text(json.dumps({"format": 1, **spec.as_dict()}))
             (job.out / "summary.json").write_text(json.dumps(summary))
+            course = [{"measurements": 10 * n, "gap": 1.0 / n} for n in range(1, 6)]
+            (job.out / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in course))
 
 
 if __name__ == "__main__":

@@ -153,15 +153,17 @@ def task():
     return Spec.of("lqr", "pure-low-switch", classes="linear", dimension=1, measurements=1500, radius_scale=0.2).build()
 
 
-def test_plans_are_optimistic_and_the_truth_is_covered(task):
-    steps = list(task.loop.run(task.loop.init(Key.from_seed(0))))
-    records = [{"episodes": 1, **task.probe(*step)} for step in steps]
+@pytest.mark.parametrize("seed", range(3))
+def test_plans_are_optimistic_and_the_truth_is_covered(task, seed):
+    steps = list(task.loop.run(task.loop.init(Key.from_seed(seed))))
+    records = [{"episodes": record.block.episodes, **task.probe(state, record)} for state, record in steps]
     metrics = task.metrics(steps[-1][0], records)
     assert metrics["covered"]
+    error = max(record.info["value_error"] for _, record in steps if record.updated) + metrics["truth_error"]
     for state, _ in steps:
-        assert state.learner.value >= metrics["optimum"] - 0.02  # the Monte-Carlo error of both values
+        assert state.learner.value >= metrics["optimum"] - 3 * error
     assert 1 <= steps[-1][0].ledger.updates <= 20
-    assert metrics["gap_last"] < 0.2 * metrics["gap_curve"][0][1]  # and something was learned
+    assert metrics["gap_last"] < 0.4 * metrics["gap_curve"][0][1]  # and something was learned
 
 
 def test_statistics_are_those_of_the_data(task):

@@ -178,11 +178,19 @@ class NeuralClass:
         return (self.loss(w, region.data) - region.minimum) / region.beta - 1.0
 
     def settle(self, region: NeuralRegion, w: Any) -> Any:
-        """The point nearest to w, on the segment from the best fit to w, that is in the set."""
-        shares = jnp.linspace(1.0, 0.0, 33)
+        """A point in the set on the segment from the best fit to w: w itself if it is inside, else by bisection, which ends
+        where the segment leaves the set."""
         between = lambda share: jax.tree.map(lambda a, b: a + share * (b - a), region.center, w)  # noqa: E731
-        inside = jax.lax.map(lambda share: self.violation(region, between(share)) <= 0, shares)
-        return between(jnp.max(jnp.where(inside, shares, 0.0)))
+        inside = lambda share: self.violation(region, between(share)) <= 0  # noqa: E731
+
+        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
+            middle = (low + high) / 2
+            good = inside(middle)
+            return jnp.where(good, middle, low), jnp.where(good, high, middle)
+
+        low, _ = jax.lax.fori_loop(0, 20, halve, (jnp.float32(0.0), jnp.float32(1.0)))
+        return between(jnp.where(inside(1.0), 1.0, low))
 
     def random(self, region: NeuralRegion, key: Key) -> Any:
         """The best fit with its weights moved a little, so that starts differ."""
