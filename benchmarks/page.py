@@ -96,7 +96,42 @@ def item(found: dict[str, Any]) -> str:
     )
 
 
-SECTIONS = {"loop_overhead": loop_overhead}
+def theory_speed(values: dict[str, Any]) -> str:
+    """The section on what the theory's algorithms cost."""
+    steps, planner, run = values["step_at_65536_over_1024"], values["double_loop_over_planner"], values["run"]
+    rows = [
+        *(
+            (f"a step at 65,536 measurements over one at 1,024, {name} classes", found, 1.2)
+            for name, found in steps.items()
+        ),
+        *((f"plain double loop over the exact planner, {name} grid", found, 50.0) for name, found in planner.items()),
+        (
+            "a 65,536-episode run of `finite` with PURE LowSwitch over a product of 4,096² matrices",
+            run["products"],
+            40.0,
+        ),
+    ]
+    lines = []
+    for what, found, mark in rows:
+        wanted, met = ("at least", found >= mark) if mark == 50.0 else ("at most", found <= mark)
+        lines.append(f"| {what} | {found:.3g} | {wanted} {mark:g} | {'met' if met else '**missed**'} |")
+    return "\n".join(
+        [
+            "## What the theory's algorithms cost",
+            "",
+            "| ratio | found | mark | |",
+            "|---|---|---|---|",
+            *lines,
+            "",
+            f"The run took {run['run_seconds']:.1f} s from the command line, start included, a product "
+            f"{run['product_seconds']:.2f} s.",
+            "",
+            "Command: `python benchmarks/theory_speed.py`",
+        ]
+    )
+
+
+SECTIONS = {"loop_overhead": loop_overhead, "theory_speed": theory_speed}
 """Benchmarks by the name of their file; every other file is an item of the paper."""
 
 

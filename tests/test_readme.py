@@ -25,9 +25,11 @@ def shell(command, folder):
 
 def test_every_command_of_the_table(tmp_path):
     """In order, since later ones use what earlier ones leave; with smaller budgets: it is the words that are tested."""
-    assert len(COMMANDS) == 8
+    assert len(COMMANDS) == 11
     for command in COMMANDS:
         small = " --measurements 200 --paths 8" if " run " in command or " sweep " in command else ""
+        if " neural " in command:
+            small = " --measurements 10 --paths 16 --iterations 5 --starts 2 --update-steps 5"
         done = shell(command + ("" if "--help" in command else small), tmp_path)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert "Traceback" not in done.stderr
@@ -70,3 +72,15 @@ def test_make_and_ci_agree_with_the_readme():
     for target in ("run:", "test:", "test-all:"):
         assert f"\n{target}" in makefile
     assert "make test" in (ROOT / ".ci/run").read_text()
+
+
+def test_your_own_system_takes_forty_lines_and_runs():
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/your-own-system.md").read_text(), re.S)
+    assert sum(bool(line.strip()) for line in block.splitlines()) <= 40
+    run = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    *_, last = run.stdout.splitlines()
+    measurements, rollouts, updates, leak = last.split()
+    assert (measurements, rollouts) == ("2000", "500")
+    assert 1 <= int(updates) <= 10
+    assert float(leak) == pytest.approx(0.4)

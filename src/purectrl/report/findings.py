@@ -28,11 +28,11 @@ class Mark:
 class Table:
     """Columns with names, rows of text and numbers.
 
-    >>> print(Table(("N", "gap"), ((256, 0.123456), (512, None))).markdown())
+    >>> print(Table(("N", "gap"), ((256, 0.123456), (65536.0, None))).markdown())
     | N | gap |
     |---|---|
     | 256 | 0.1235 |
-    | 512 | – |
+    | 65,536 | – |
     """
 
     columns: tuple[str, ...]
@@ -74,6 +74,6 @@ def _cell(cell: Any) -> str:
         return "–"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
+    if isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer()):
+        return f"{cell:,.0f}"
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "\\|")
