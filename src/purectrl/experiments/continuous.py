@@ -32,7 +32,7 @@ from purectrl.experiments.registry import Task
 from purectrl.experiments.theory import AHEAD, fresh, regret
 from purectrl.systems import lqr as lqr_system
 from purectrl.systems.mechanism import log_closeness
-from purectrl.systems.pendulum import pendulum, tip
+from purectrl.systems.pendulum import CONTROL_COST, VELOCITY_COST, pendulum, tip
 from purectrl.systems.simulation import simulated
 from purectrl.theory.ascent import Ascent, value_on_paths
 from purectrl.theory.ascent_learner import AscentLearner
@@ -83,7 +83,7 @@ def lqr(config: LqrConfig) -> Task:
 
 
 class Network(eqx.Module):
-    """x, u -> drift [d] or a scalar, through (cos, sin) of angles; bounded, as Assumption 1 asks, by a soft limit."""
+    """The drift of a pendulum through two hidden layers; it sees cos and sin of the angle, and is softly bounded."""
 
     layers: eqx.nn.MLP
     limit: float = eqx.field(static=True)
@@ -93,7 +93,7 @@ class Network(eqx.Module):
         self.limit = limit
 
     def __call__(self, x: Array, u: Array) -> Array:
-        """The drift [2] of a pendulum's state (θ, θ̇) under torque u [1]."""
+        """dx/dt [2] in state (θ, θ̇) under torque u [1]."""
         seen = jnp.concatenate([jnp.cos(x[:1]), jnp.sin(x[:1]), x[1:] / 5, u / 5])
         return self.limit * jnp.tanh(self.layers(seen))
 
@@ -101,10 +101,9 @@ class Network(eqx.Module):
 def neural(config: NeuralConfig) -> Task:
     """The pendulum, lifted from where it hangs by a torque just strong enough; its drift is a network, its reward linear in
     bumps around the four corners of its circle, the policy a network."""
-    N, limit = config.measurements, 5.0
-    swing = pendulum()
-    corners = jnp.array([[0.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
-    bumps = [log_closeness(tip, tuple(corner), 1e-2, 1e-2) for corner in corners.tolist()]
+    N, swing = config.measurements, pendulum()
+    corners = (0.0, 1.0), (1.0, 0.0), (-1.0, 0.0), (0.0, -1.0)
+    bumps = [log_closeness(tip, corner, VELOCITY_COST, CONTROL_COST) for corner in corners]
     system = swing.system(config.horizon, config.diffusion)
     drifts = NeuralClass(
         lambda key: Network(key, config.width, 30.0),
@@ -118,7 +117,7 @@ def neural(config: NeuralConfig) -> Task:
     )
     ascent = Ascent(
         system,
-        MlpPolicies(2, 1, limit, features=swing.observe),
+        MlpPolicies(2, 1, limit=5.0, features=swing.observe),
         Hanging(),
         drifts,
         rewards,
@@ -135,8 +134,6 @@ def neural(config: NeuralConfig) -> Task:
 
 class Hanging:
     """The one initial distribution of `neural`: hanging down, nearly still."""
-
-    size = 1
 
     def start(self, key: Key) -> Array:
         """There is nothing to choose."""

@@ -90,7 +90,7 @@ class AscentLearner:
         return found, state
 
     def excesses(self, state: AscentState, block: Measurements) -> Sequence[Excess]:
-        """The same after each episode of `block`; for classes that can tell from running statistics."""
+        """The same after each episode of `block`; only linear classes can tell, from running statistics."""
         drift, reward = rows(block)
         drifts = self.drifts.excesses(state.drift_fit, state.drift, drift, block.m) / self.beta_drift
         rewards = self.rewards.excesses(state.reward_fit, state.reward, reward, block.m) / self.beta_reward
