@@ -5,13 +5,19 @@ Nothing heavy is imported here, so that `purectrl list` and a mistyped name answ
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from purectrl.core.errors import choose
 from purectrl.core.learner import Record, State
 from purectrl.core.loop import Loop
 from purectrl.core.problem import Plan
-from purectrl.experiments.config import LoopConfig, LqrConfig, TheoryConfig
+from purectrl.experiments.config import ControlConfig, LoopConfig, LqrConfig, TheoryConfig
+
+EVALUATED = "evaluation_rollouts"
+"""The column of a record that says how many test episodes its probe took."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +26,26 @@ class Task:
 
     Main arguments:
         loop: the algorithm on the system.
-        probe: (state after a step, its record) -> what to write down beside it; may know the truth.
+        probe: (state after a step, its record) -> what to write down beside it; may know the truth. Test episodes that it
+            takes go under `EVALUATED`, and the runner books them.
         metrics: (final state, all records) -> the metrics of `summary.json`.
         evaluate: (plan, seed, episodes) -> metrics on fresh episodes.
+
+    Other arguments:
+        episodes: how many fresh episodes an evaluation takes unless told.
+        stop: (the record of a step) -> whether the run may end early, with part of its budget unspent.
+        policy: (plan) -> the policy, a function (x [d], t) -> u [k] that anyone may call.
+        film: (plan, seed, directory) -> the files of a film of the plan at work, written into `directory`.
     """
 
     loop: Loop
     probe: Callable[[State, Record], dict[str, Any]]
     metrics: Callable[[State, list[dict[str, Any]]], dict[str, Any]]
     evaluate: Callable[[Plan, int, int], dict[str, Any]]
+    episodes: int = 100
+    stop: Callable[[dict[str, Any]], bool] = lambda record: False
+    policy: Callable[[Plan], Callable[..., np.ndarray]] | None = None
+    film: Callable[[Plan, int, Path], list[Path]] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,14 @@ ABOUT = {
     "pure-base": "Algorithm 1: one measurement an episode, an update after each",
     "pure-low-switch": "Algorithm 2: updates only the model that has stopped fitting",
     "pure-low-rollout": "Algorithm 3: m measurements an episode",
+    "enode": "ensemble of neural ODEs, equal batches",
+    "pure-enode": "Algorithm 5: the same learner, batches that grow",
 }
+
+
+def control(batches: Mapping[str, tuple[int, ...]]) -> dict[str, dict[str, Any]]:
+    """ENODE and PURE_ENODE: the same learner, two lists of batches (table of data and policy updates)."""
+    return {algorithm: {"batches": sizes} for algorithm, sizes in batches.items()}
 
 
 def _finite(config: TheoryConfig) -> Task:
@@ -75,12 +99,44 @@ def _lqr(config: LqrConfig) -> Task:
     return lqr(config)
 
 
+def _control(name: str) -> Callable[[ControlConfig], Task]:
+    def build(config: ControlConfig) -> Task:
+        from purectrl.experiments.control import swing_up
+
+        return swing_up(name, config)
+
+    return build
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         Experiment("finite", "a particle on a washboard, finite classes", TheoryConfig(), THEORY, _finite),
         Experiment(
             "lqr", "linear drift in one to four dimensions, finite or linear classes", LqrConfig(), THEORY, _lqr
+        ),
+        Experiment(
+            "pendulum",
+            "a rod to swing up with a weak torque",
+            ControlConfig(
+                match_iterations=300, first_iterations=200, later_iterations=150, fit_rows=32, plan_iterations=300
+            ),
+            control({"enode": (1,) * 6, "pure-enode": (1, 2, 3)}),
+            _control("pendulum"),
+        ),
+        Experiment(
+            "cartpole",
+            "a pole to swing up by pushing its cart",
+            ControlConfig(measurements=20_000, initial=5, batches=(2, 4, 8, 13, 16, 32)),
+            control({"enode": (3,) * 25, "pure-enode": (2, 4, 8, 13, 16, 32)}),
+            _control("cartpole"),
+        ),
+        Experiment(
+            "acrobot",
+            "two links to swing up by torques at both joints",
+            ControlConfig(measurements=21_750, initial=7, batches=(2, 4, 8, 16, 18, 32)),
+            control({"enode": (4,) * 20, "pure-enode": (2, 4, 8, 16, 18, 32)}),
+            _control("acrobot"),
         ),
     )
 }
