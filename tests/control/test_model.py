@@ -105,7 +105,7 @@ def test_gradient_matching_recovers_a_linear_acceleration(fitted):
     one = model.pick(jnp.array([0]))
     slopes = jax.jacobian(lambda row: one.drift(row[None, None, :2], row[None, None, 2:])[0, 0, 1])(jnp.zeros(3))
     assert np.allclose(slopes, [SPRING, DAMPING, FORCE], atol=0.1)
-    assert loss < 1e-3
+    assert loss < 2e-3
 
 
 def test_padding_changes_nothing(fitted):

@@ -40,7 +40,7 @@ def test_the_policy_acts_at_every_instant():
     seen = feedback(rail, SmoothNoise(3.0))(Key.from_seed(1), plan, np.concatenate([np.zeros((2, 1)), times], axis=1))
     assert np.allclose(seen.u, plan.policy.actor(jnp.asarray(seen.x)), atol=1e-6)
     x, t = seen.x[:, 0].astype(float), 0.0
-    act = jax.jit(plan.policy.actor)
+    act = jax.jit(lambda x: plan.policy.actor(x))
     steps = np.linspace(0.0, 3.0, 1501)
     for h in np.diff(steps):
         x = x + h * np.concatenate([x[:, 1:], np.asarray(act(x.astype(np.float32)))], axis=1)

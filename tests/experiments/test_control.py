@@ -130,7 +130,7 @@ def test_a_run_may_stop_when_solved_and_says_what_it_left_unspent(tmp_path, monk
 @pytest.mark.parametrize("name", ["cartpole", "acrobot"])
 def test_the_other_mechanisms_run(name, tmp_path):
     settings = TINY | {"integrator": "dopri5", "planning": "optimistic", "observation_std": 0.01, "diffusion": 0.01}
-    task = Spec.of(name, "pure-enode", **settings, variant="released", batches=(3,)).build()
+    task = Spec.of(name, "pure-enode", **settings, variant="released").build()
     state, record = task.loop.step(task.loop.init(Key.from_seed(0)))
     assert record.info["fit_loss"] > 0
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner))
@@ -139,7 +139,7 @@ def test_the_other_mechanisms_run(name, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"plan_members": 4}, "plan_members: must divide plan_rows = 48"),
+        ({"plan_members": 5}, "plan_members: must divide plan_rows = 48"),
         ({"points": 1}, "points: a sub-sequence has at least 2 measurements, not 1"),
         ({"width": 0}, "width: must lie between 1 and 1,000,000, not 0"),
         ({"horizon": 20.0}, "windows: 5 windows of 5.0 do not fit into an episode of 20.0"),

@@ -118,7 +118,7 @@ def windows(count: int, length: float, step: float, overlap: bool = False, from_
     >>> windows(count=2, length=2.0, step=1.0)(Key.from_seed(0), 1, Context(horizon=10.0)).round(1)
     array([[2.9, 3.9, 6.8, 7.8]])
     >>> windows(count=2, length=2.0, step=1.0, from_start=True)(Key.from_seed(0), 1, Context(horizon=10.0)).round(1)
-    array([[0. , 1. , 4.9, 5.9]])
+    array([[0. , 1. , 6.9, 7.9]])
     """
     require(count >= 1, f"count: at least one window is needed, not {count}")
     require(step > 0, f"step: the time grid Δt must be positive, not {step}")

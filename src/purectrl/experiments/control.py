@@ -113,7 +113,8 @@ def make_learner(mechanism: Mechanism, config: ControlConfig) -> ControlLearner:
 
 def policy_of(mechanism: Mechanism, plan: Plan) -> Callable[..., np.ndarray]:
     """The plan's actor as a function (state [2·nq], time) -> control [k]; leading axes are welcome."""
-    act = jax.jit(plan.policy.actor)
+    actor = plan.policy.actor
+    act = jax.jit(lambda x: actor(x))
 
     def policy(x: Any, t: float = 0.0) -> np.ndarray:
         """The control at state x; the policy does not depend on the time t."""
