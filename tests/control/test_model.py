@@ -10,7 +10,7 @@ from mechanisms import DAMPING, FORCE, SPRING, cart, measured
 
 from purectrl.control.integrate import midpoint, midpoint_in
 from purectrl.control.model import Ensemble, Fitting, fit, scales, sequences, trajectory_loss
-from purectrl.core import Measurements
+from purectrl.core import InputError, Measurements
 from purectrl.systems.acrobot import acrobot
 
 SMALL = (16, 16, 16)
@@ -73,6 +73,12 @@ def test_sub_sequences_are_all_and_only_those_without_a_long_gap():
         ]
         assert found.starts[: found.count].tolist() == expected
         assert len(found.starts) == len(found.x) == 150
+
+
+def test_measurements_without_neighbours_are_refused():
+    seen = Measurements(np.arange(5.0)[None], np.zeros((1, 5, 2)), np.zeros((1, 5, 1)))
+    with pytest.raises(InputError, match="longest_gap: no 2 consecutive measurements lie within 0.15 s"):
+        sequences(seen, points=2, longest_gap=0.15, capacity=5)
 
 
 def test_scales_are_those_of_the_data_and_outliers_do_not_matter():

@@ -118,6 +118,14 @@ def test_evaluation_is_written_with_a_film_that_can_be_seen(whole):
     assert found["metrics"]["reward"] == pytest.approx(evaluate(whole)["metrics"]["reward"])
 
 
+def test_a_film_of_what_cannot_be_drawn_is_refused(tmp_path):
+    run(Spec.of("finite", "pure-base", measurements=5, paths=8, steps=8), tmp_path / "run", quiet=True)
+    with pytest.raises(InputError, match="video: this experiment has nothing to draw"):
+        evaluate(tmp_path / "run", video=True)
+    with pytest.raises(InputError, match="is not a function of the state"):
+        load_policy(tmp_path / "run")
+
+
 def test_a_run_may_stop_when_solved_and_says_what_it_left_unspent(tmp_path, monkeypatch):
     monkeypatch.setattr("purectrl.control.evaluation.GOOD", 0.0)
     summary = run(Spec.of("pendulum", "pure-enode", stop_when_solved=True, **TINY), tmp_path / "run", quiet=True)
@@ -125,6 +133,21 @@ def test_a_run_may_stop_when_solved_and_says_what_it_left_unspent(tmp_path, monk
     assert (summary["ledger"]["updates"], summary["ledger"]["measurements"]) == (1, 20)
     assert resume(tmp_path / "run", quiet=True) == json.loads((tmp_path / "run" / "summary.json").read_text())
     assert len(read_records(tmp_path / "run")) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [("fit_rate", "the fit of the model diverged"), ("critic_rate", "the policy improvement diverged")],
+)
+def test_a_diverging_update_is_rolled_back_and_the_run_goes_on(setting, reason):
+    task = Spec.of("pendulum", "pure-enode", **TINY, **{setting: 1e12}).build()
+    begin = task.loop.init(Key.from_seed(0))
+    state, record = task.loop.step(begin)
+    assert record.info["rolled_back"] == reason
+    assert state.learner.actor is begin.learner.actor
+    assert state.ledger.measurements == 20
+    state, record = task.loop.step(state)
+    assert record.block.episodes == 1
 
 
 @pytest.mark.parametrize("name", ["cartpole", "acrobot"])

@@ -108,12 +108,17 @@ class ControlLearner:
         raise InputError("schedule: on-misfit does not know yet how well an ensemble fits; take batches or geometric")
 
     def update(self, state: ControlState, data: Dataset, which: Which, key: Key) -> Update:
-        """Trains f on all data, then π in f (Algorithm 5, lines 6 and 7)."""
+        """Trains f on all data, then π in f (Algorithm 5, lines 6 and 7).
+
+        If one of them leaves the finite numbers, what was there before stays, and `info` says `rolled_back`.
+        """
         begin = time.perf_counter()
         seen, first = data.view, not state.follow
         ensemble, loss = self._fit(state.ensemble, seen, first, key)
-        jax.block_until_ready(ensemble)
+        sound = finite((ensemble, loss))
         fitted = time.perf_counter()
+        if not sound:
+            return Update(state, {"rolled_back": "the fit of the model diverged"}, {"fit": fitted - begin})
 
         region = self._region(seen)
         actor, critic = state.actor, state.critic
@@ -121,8 +126,13 @@ class ControlLearner:
             scale = policy_scale(self.mechanism, region)
             actor, critic = (eqx.tree_at(lambda net: net.scale, net, scale) for net in (actor, critic))
         better = improve(self.improving, self.integrate, ensemble, actor, critic, _jax(key, "improve"), region)
-        rewards, planned = np.asarray(better.reward), np.asarray(better.planned)
+        sound = finite((better.actor, better.critic))
+        seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
+        if not sound:
+            kept = state._replace(ensemble=ensemble)
+            return Update(kept, {"rolled_back": "the policy improvement diverged", "fit_loss": float(loss)}, seconds)
 
+        rewards, planned = np.asarray(better.reward), np.asarray(better.planned)
         explored = data.episodes if first else state.explored
         amplitudes = np.roll(np.array(AMPLITUDES, np.float32), explored - data.episodes)
         state = ControlState(ensemble, better.actor, better.critic, 1.0, amplitudes, explored)
@@ -132,7 +142,7 @@ class ControlLearner:
             "imagined_reward": float(rewards.mean()),
             "imagined_worst": float(rewards.min()),
         }
-        return Update(state, info, {"fit": fitted - begin, "plan": time.perf_counter() - fitted})
+        return Update(state, info, seconds)
 
     def plan(self, state: ControlState) -> Plan:
         """The actor with the noise of the episodes to come; they start in the mechanism's box."""
@@ -140,12 +150,12 @@ class ControlLearner:
 
     def _fit(self, ensemble: Ensemble, seen: Measurements, first: bool, key: Key) -> tuple[Ensemble, Array]:
         """The ensemble from where it stands, its scales adapted to the data."""
+        data = sequences(seen, self.fitting.points, self.longest_gap, self.rows)
         ensemble = ensemble.rescaled(*map(jnp.asarray, scales(self.mechanism, seen, self.longest_gap)))
         if first and self.match_iterations:
             pairs = sequences(seen, self.matching.points, self.longest_gap, self.rows)
             rates = self.match_iterations, self.rate, self.rate
             ensemble, _ = fit(self.matching, self.integrate, ensemble, _jax(key, "match"), pairs, *rates)
-        data = sequences(seen, self.fitting.points, self.longest_gap, self.rows)
         rates = self.first_iterations if first else self.later_iterations, self.rate, self.last_rate
         return fit(self.fitting, self.integrate, ensemble, _jax(key, "fit"), data, *rates)
 
@@ -159,6 +169,15 @@ class ControlLearner:
         states = np.zeros((self.rows, x.shape[-1]), np.float32)
         states[: len(inside)] = inside
         return Region(states, np.int32(len(inside)), limits.astype(np.float32))
+
+
+def finite(tree: Any) -> bool:
+    """Whether every number in a tree of arrays is finite.
+
+    >>> finite((1.0, jnp.ones(2))), finite([jnp.array([0.0, jnp.nan])])
+    (True, False)
+    """
+    return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
 
 def policy_scale(mechanism: Mechanism, region: Region) -> Array:

@@ -25,6 +25,7 @@ import optax
 
 from purectrl.control.integrate import Integrator, path
 from purectrl.control.networks import Layer, glorot, perceptron
+from purectrl.core.errors import require
 from purectrl.core.measurement import Measurements
 from purectrl.core.problem import Array
 from purectrl.systems.mechanism import Mechanism
@@ -127,6 +128,11 @@ def sequences(seen: Measurements, points: int, longest_gap: float, capacity: int
     gaps = gaps_of(seen).ravel()
     linked = np.concatenate([gaps <= longest_gap, np.zeros(points, bool)])
     begins = np.flatnonzero(np.all([linked[i : i + len(gaps)] for i in range(points - 1)], axis=0))
+    require(
+        len(begins) > 0,
+        f"longest_gap: no {points} consecutive measurements lie within {longest_gap:g} s of each other; "
+        "measure in windows, or allow a longer gap",
+    )
     short = np.where(np.isfinite(gaps), gaps, 0.0)
 
     def pad(rows: np.ndarray) -> np.ndarray:

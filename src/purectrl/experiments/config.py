@@ -143,18 +143,6 @@ class LqrConfig(TheoryConfig):
 class ControlConfig(LoopConfig):
     """ENODE and PURE_ENODE on a mechanism."""
 
-    measurements: int = 2250
-    m: int = 250
-    sampler: Literal["uniform", "equidistant", "geometric", "windows", "final", "exponential-gaps"] = "windows"
-    window_length: float = 5.0
-    window_step: float = 0.1
-    window_at_start: bool = True
-    schedule: Literal["every", "batches", "geometric", "on-misfit"] = "batches"
-    batches: tuple[int, ...] = (1, 2, 3)
-    update: Literal["before", "after"] = "before"
-    initial: int = 3
-    first: float = 250.0
-    output: Literal["uniform", "last", "best-measured"] = "last"
     variant: Literal["paper", "released"] = "paper"
     """The system as in the paper's table, or as in the released code."""
     horizon: float = 50.0

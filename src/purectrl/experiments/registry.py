@@ -80,9 +80,19 @@ ABOUT = {
 }
 
 
-def control(batches: Mapping[str, tuple[int, ...]]) -> dict[str, dict[str, Any]]:
-    """ENODE and PURE_ENODE: the same learner, two lists of batches (table of data and policy updates)."""
-    return {algorithm: {"batches": sizes} for algorithm, sizes in batches.items()}
+WINDOWS: dict[str, Any] = {
+    "m": 250,
+    "sampler": "windows",
+    "windows": 5,
+    "window_length": 5.0,
+    "window_step": 0.1,
+    "window_at_start": True,
+    "schedule": "batches",
+    "update": "before",
+    "first": 250.0,
+    "output": "last",
+}
+"""Algorithm 5: N_d = 5 windows of T' = 5 s with Δt = 0.1 s, so m = 250; updates at the start of each batch."""
 
 
 def _finite(config: TheoryConfig) -> Task:
@@ -97,6 +107,11 @@ def _lqr(config: LqrConfig) -> Task:
     else:
         from purectrl.experiments.theory import lqr
     return lqr(config)
+
+
+def _batches(enode: tuple[int, ...], pure_enode: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+    """The same learner with two lists of batches: a row of the table of data and policy updates."""
+    return {"enode": {"batches": enode}, "pure-enode": {"batches": pure_enode}}
 
 
 def _control(name: str) -> Callable[[ControlConfig], Task]:
@@ -119,23 +134,31 @@ EXPERIMENTS = {
             "pendulum",
             "a rod to swing up with a weak torque",
             ControlConfig(
-                match_iterations=300, first_iterations=200, later_iterations=150, fit_rows=32, plan_iterations=300
+                **WINDOWS,
+                measurements=9 * 250,
+                initial=3,
+                batches=(1, 2, 3),
+                match_iterations=300,
+                first_iterations=200,
+                later_iterations=150,
+                fit_rows=32,
+                plan_iterations=300,
             ),
-            control({"enode": (1,) * 6, "pure-enode": (1, 2, 3)}),
+            _batches(enode=(1,) * 6, pure_enode=(1, 2, 3)),
             _control("pendulum"),
         ),
         Experiment(
             "cartpole",
             "a pole to swing up by pushing its cart",
-            ControlConfig(measurements=20_000, initial=5, batches=(2, 4, 8, 13, 16, 32)),
-            control({"enode": (3,) * 25, "pure-enode": (2, 4, 8, 13, 16, 32)}),
+            ControlConfig(**WINDOWS, measurements=80 * 250, initial=5, batches=(2, 4, 8, 13, 16, 32)),
+            _batches(enode=(3,) * 25, pure_enode=(2, 4, 8, 13, 16, 32)),
             _control("cartpole"),
         ),
         Experiment(
             "acrobot",
             "two links to swing up by torques at both joints",
-            ControlConfig(measurements=21_750, initial=7, batches=(2, 4, 8, 16, 18, 32)),
-            control({"enode": (4,) * 20, "pure-enode": (2, 4, 8, 16, 18, 32)}),
+            ControlConfig(**WINDOWS, measurements=87 * 250, initial=7, batches=(2, 4, 8, 16, 18, 32)),
+            _batches(enode=(4,) * 20, pure_enode=(2, 4, 8, 16, 18, 32)),
             _control("acrobot"),
         ),
     )

@@ -142,7 +142,12 @@ def learned(out: Path) -> tuple[Task, Plan]:
 
 
 def load_policy(out: str | Path) -> Callable[..., np.ndarray]:
-    """The learned policy of a finished run: a function (state [d], time) -> control [k]."""
+    """The learned policy of a finished run: a function (state [d], time) -> control [k].
+
+    from purectrl.experiments import load_policy
+    policy = load_policy("runs/pendulum")
+    policy([3.1, 0.0], 0.0)  # the torque at θ = 3.1, at rest
+    """
     task, plan = learned(Path(out))
     if task.policy is None:
         raise InputError(
