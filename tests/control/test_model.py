@@ -77,7 +77,7 @@ def test_sub_sequences_are_all_and_only_those_without_a_long_gap():
 
 def test_measurements_without_neighbours_are_refused():
     seen = Measurements(np.arange(5.0)[None], np.zeros((1, 5, 2)), np.zeros((1, 5, 1)))
-    with pytest.raises(InputError, match="longest_gap: no 2 consecutive measurements lie within 0.15 s"):
+    with pytest.raises(InputError, match=r"longest_gap: no 2 consecutive measurements lie within 0\.15 s"):
         sequences(seen, points=2, longest_gap=0.15, capacity=5)
 
 
