@@ -142,11 +142,13 @@ def learned(out: Path) -> tuple[Task, Plan]:
 
 
 def load_policy(out: str | Path) -> Callable[..., np.ndarray]:
-    """The learned policy of a finished run: a function (state [d], time) -> control [k].
+    """The learned policy of a finished run: a function (state [d], time) -> control [k]. Three lines do:
 
-    from purectrl.experiments import load_policy
-    policy = load_policy("runs/pendulum")
-    policy([3.1, 0.0], 0.0)  # the torque at θ = 3.1, at rest
+        from purectrl.experiments import load_policy
+        policy = load_policy("runs/pendulum")
+        policy([3.1, 0.0], 0.0)  # the torque at θ = 3.1, at rest
+
+    Leading axes are welcome: states [..., d] give controls [..., k].
     """
     task, plan = learned(Path(out))
     if task.policy is None:
