@@ -107,10 +107,12 @@ class EvaluateArguments:
 
     directory: tyro.conf.Positional[Path]
     """Directory of the run."""
-    episodes: int = 100
-    """Number of fresh episodes."""
+    episodes: int | None = None
+    """Number of fresh episodes; by default as many as the experiment takes for its own tests."""
     seed: int = 0
     """Seed of those episodes."""
+    video: bool = False
+    """Write a film of the policy at work to DIR/media."""
 
 
 def list_command(arguments: Sequence[str]) -> int:
@@ -154,9 +156,9 @@ def evaluate_command(arguments: Sequence[str]) -> int:
     from purectrl.experiments.runner import evaluate
 
     parsed = parse(EvaluateArguments, arguments, "purectrl evaluate")
-    result = evaluate(parsed.directory, parsed.episodes, parsed.seed)
+    result = evaluate(parsed.directory, parsed.episodes, parsed.seed, parsed.video)
     print(f"{result['episodes']} fresh episodes (seed {result['seed']}): {_metrics(result['metrics'])}")
-    print(f"wrote {parsed.directory / 'evaluation.json'}")
+    print("wrote", ", ".join(str(parsed.directory / name) for name in ("evaluation.json", *result.get("media", ()))))
     return 0
 
 

@@ -106,16 +106,19 @@ def geometric(m: int, lam: float = 6.0) -> Sampler:
     return Sampler("geometric", m, draw)
 
 
-def windows(count: int, length: float, step: float, overlap: bool = False) -> Sampler:
+def windows(count: int, length: float, step: float, overlap: bool = False, from_start: bool = False) -> Sampler:
     """`count` windows of consecutive times t⁰, t⁰+Δt, … with random starts: m = count · length / step (Algorithm 5, line 3).
 
     By default the windows are placed uniformly at random among all placements that do not overlap, so that sorting keeps
-    each window together; `overlap=True` draws the starts independently, as the paper does.
+    each window together; `overlap=True` draws the starts independently, as the paper does. With `from_start=True` the first
+    window is always at t = 0, so that every episode shows how it begins.
 
     >>> windows(count=5, length=5.0, step=0.1).m
     250
     >>> windows(count=2, length=2.0, step=1.0)(Key.from_seed(0), 1, Context(horizon=10.0)).round(1)
     array([[2.9, 3.9, 6.8, 7.8]])
+    >>> windows(count=2, length=2.0, step=1.0, from_start=True)(Key.from_seed(0), 1, Context(horizon=10.0)).round(1)
+    array([[0. , 1. , 6.9, 7.9]])
     """
     require(count >= 1, f"count: at least one window is needed, not {count}")
     require(step > 0, f"step: the time grid Δt must be positive, not {step}")
@@ -130,7 +133,8 @@ def windows(count: int, length: float, step: float, overlap: bool = False) -> Sa
             f"windows: {count} windows of {length} do not fit into an episode of {context.horizon}; "
             f"take fewer or shorter ones{'' if overlap else ', or allow overlap'}",
         )
-        starts = np.sort(key.uniform(episodes, count), axis=1) * max(free, 0.0)
+        starts = np.sort(key.uniform(episodes, count - from_start), axis=1) * max(free, 0.0)
+        starts = np.pad(starts, ((0, 0), (int(from_start), 0)))
         if not overlap:
             starts += np.arange(count) * length
         return (starts[:, :, None] + np.arange(points) * step).reshape(episodes, -1)

@@ -33,6 +33,8 @@ class LoopConfig:
     """Length of a window (windows sampler)."""
     window_step: float = 0.05
     """Time grid Δt inside a window (windows sampler)."""
+    window_at_start: bool = False
+    """Whether the first window is always at t = 0 (windows sampler)."""
     mean_gap: float = 0.1
     """Mean time between two measurements (exponential-gaps sampler)."""
     schedule: Literal["every", "batches", "geometric", "on-misfit"] = "every"
@@ -223,6 +225,9 @@ def _check_value(name: str, value: Any, kind: Any) -> None:
     if get_origin(kind) is Literal:
         choose(name, value, get_args(kind))
         return
+    if kind is bool:
+        require(isinstance(value, bool), f"{name}: must be true or false, not {value!r}")
+        return
     many = get_origin(kind) is tuple
     wanted = get_args(kind)[0] if many else kind
     for number in value if many else (value,):
@@ -247,7 +252,9 @@ def make_sampler(config: LoopConfig) -> Sampler:
         "uniform": lambda: samplers.uniform(config.m),
         "equidistant": lambda: samplers.equidistant(config.m),
         "geometric": lambda: samplers.geometric(config.m, config.lam),
-        "windows": lambda: samplers.windows(config.windows, config.window_length, config.window_step),
+        "windows": lambda: samplers.windows(
+            config.windows, config.window_length, config.window_step, from_start=config.window_at_start
+        ),
         "final": samplers.final,
         "exponential-gaps": lambda: samplers.exponential_gaps(config.m, config.mean_gap),
     }

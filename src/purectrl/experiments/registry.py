@@ -5,13 +5,20 @@ Nothing heavy is imported here, so that `purectrl list` and a mistyped name answ
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from purectrl.core.errors import choose
 from purectrl.core.learner import Record, State
 from purectrl.core.loop import Loop
 from purectrl.core.problem import Plan
 from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, NeuralConfig, OuConfig
+from purectrl.experiments.control_config import ControlConfig
+
+EVALUATED = "evaluation_rollouts"
+"""The column of a record that says how many test episodes its probe took."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +27,26 @@ class Task:
 
     Main arguments:
         loop: the algorithm on the system.
-        probe: (state after a step, its record) -> what to write down beside it; may know the truth.
+        probe: (state after a step, its record) -> what to write down beside it; may know the truth. Test episodes that it
+            takes go under `EVALUATED`, and the runner books them.
         metrics: (final state, all records) -> the metrics of `summary.json`.
         evaluate: (plan, seed, episodes) -> metrics on fresh episodes.
+
+    Other arguments:
+        episodes: how many fresh episodes an evaluation takes unless told.
+        stop: (the record of a step) -> whether the run may end early, with part of its budget unspent.
+        policy: (plan) -> the policy, a function (x [d], t) -> u [k] that anyone may call.
+        film: (plan, seed, directory) -> the files of a film of the plan at work, written into `directory`.
     """
 
     loop: Loop
     probe: Callable[[State, Record], dict[str, Any]]
     metrics: Callable[[State, list[dict[str, Any]]], dict[str, Any]]
     evaluate: Callable[[Plan, int, int], dict[str, Any]]
+    episodes: int = 100
+    stop: Callable[[dict[str, Any]], bool] = lambda record: False
+    policy: Callable[[Plan], Callable[..., np.ndarray]] | None = None
+    film: Callable[[Plan, int, Path], list[Path]] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +78,24 @@ ABOUT = {
     "pure-low-switch": "Algorithm 2: updates only the model that has stopped fitting",
     "pure-low-rollout": "Algorithm 3: m measurements an episode",
     "pure-low-both": "Algorithms 2 and 3 together, where the paper stops short: few rollouts and few updates",
+    "enode": "ensemble of neural ODEs, equal batches",
+    "pure-enode": "Algorithm 5: the same learner, batches that grow",
 }
+
+
+WINDOWS: dict[str, Any] = {
+    "m": 250,
+    "sampler": "windows",
+    "windows": 5,
+    "window_length": 5.0,
+    "window_step": 0.1,
+    "window_at_start": True,
+    "schedule": "batches",
+    "update": "before",
+    "first": 250.0,
+    "output": "last",
+}
+"""Algorithm 5: N_d = 5 windows of T' = 5 s with Δt = 0.1 s, so m = 250; updates at the start of each batch."""
 
 
 def _finite(config: FiniteConfig) -> Task:
@@ -89,6 +124,20 @@ def _ou(config: OuConfig) -> Task:
     return ou(config)
 
 
+def _batches(enode: tuple[int, ...], pure_enode: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+    """The same learner with two lists of batches: a row of the table of data and policy updates."""
+    return {"enode": {"batches": enode}, "pure-enode": {"batches": pure_enode}}
+
+
+def _control(name: str) -> Callable[[ControlConfig], Task]:
+    def build(config: ControlConfig) -> Task:
+        from purectrl.experiments.control import swing_up
+
+        return swing_up(name, config)
+
+    return build
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -98,6 +147,37 @@ EXPERIMENTS = {
         ),
         Experiment("ou", "the Ornstein-Uhlenbeck process of Proposition 2, exact values", OuConfig(), THEORY, _ou),
         Experiment("neural", "a pendulum whose drift is a network", NeuralConfig(), THEORY, _neural),
+        Experiment(
+            "pendulum",
+            "a rod to swing up with a weak torque",
+            ControlConfig(
+                **WINDOWS,
+                measurements=9 * 250,
+                initial=3,
+                batches=(1, 2, 3),
+                match_iterations=300,
+                first_iterations=200,
+                later_iterations=150,
+                fit_rows=32,
+                plan_iterations=300,
+            ),
+            _batches(enode=(1,) * 6, pure_enode=(1, 2, 3)),
+            _control("pendulum"),
+        ),
+        Experiment(
+            "cartpole",
+            "a pole to swing up by pushing its cart",
+            ControlConfig(**WINDOWS, measurements=80 * 250, initial=5, batches=(2, 4, 8, 13, 16, 32)),
+            _batches(enode=(3,) * 25, pure_enode=(2, 4, 8, 13, 16, 32)),
+            _control("cartpole"),
+        ),
+        Experiment(
+            "acrobot",
+            "two links to swing up by torques at both joints",
+            ControlConfig(**WINDOWS, measurements=87 * 250, initial=7, batches=(2, 4, 8, 16, 18, 32)),
+            _batches(enode=(4,) * 20, pure_enode=(2, 4, 8, 16, 18, 32)),
+            _control("acrobot"),
+        ),
     )
 }
 

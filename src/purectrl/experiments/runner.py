@@ -9,18 +9,21 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from purectrl.core.errors import InputError, StoreError, require
 from purectrl.core.keys import Key
 from purectrl.core.learner import Record, State
+from purectrl.core.problem import Plan
 from purectrl.experiments.config import MOST, LoopConfig
 from purectrl.experiments.progress import progress, say
-from purectrl.experiments.registry import Task, experiment
+from purectrl.experiments.registry import EVALUATED, Task, experiment
 from purectrl.experiments.settings import from_json
 
 CHECKPOINT_SHARE = 0.05
@@ -108,23 +111,52 @@ def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
             return _drive(spec, _build(spec, quiet), store, quiet, compiled, start)
 
 
-def evaluate(out: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
+def evaluate(out: Path, episodes: int | None = None, seed: int = 0, video: bool = False) -> dict[str, Any]:
     """The learned plan of a finished run on fresh episodes; written to `evaluation.json` on its own account."""
     from purectrl.experiments.files import write_json
-    from purectrl.experiments.store import load_plan, read_summary
 
     out = Path(out)
-    require(1 <= episodes <= MOST, f"episodes: must lie between 1 and {MOST:,}, not {episodes}")
+    require(episodes is None or 1 <= episodes <= MOST, f"episodes: must lie between 1 and {MOST:,}, not {episodes}")
     require(seed >= 0, f"seed: must be a non-negative integer, not {seed}")
+    task, plan = learned(out)
+    if video and task.film is None:
+        raise InputError("video: this experiment has nothing to draw; pendulum, cartpole and acrobot have")
+    episodes = episodes or task.episodes
+    metrics = task.evaluate(plan, seed, episodes)
+    result = {"episodes": episodes, "seed": seed, "metrics": metrics}
+    if video and task.film is not None:
+        (out / "media").mkdir(exist_ok=True)
+        result["media"] = [str(path.relative_to(out)) for path in task.film(plan, seed, out / "media")]
+    write_json(out / "evaluation.json", result)
+    return result
+
+
+def learned(out: Path) -> tuple[Task, Plan]:
+    """The task of a finished run and the plan that it handed over."""
+    from purectrl.experiments.store import load_plan, read_summary
+
     spec = Spec.read(out)
     if read_summary(out) is None:
         raise StoreError(f"the run in {out} has not finished: `purectrl resume {out}` goes on with it")
     task = spec.build()
-    plan = load_plan(out, task.loop.init(Key.from_seed(spec.seed)).output.plan)
-    metrics = task.evaluate(plan, seed, episodes)
-    result = {"episodes": episodes, "seed": seed, "metrics": metrics}
-    write_json(out / "evaluation.json", result)
-    return result
+    return task, load_plan(out, task.loop.init(Key.from_seed(spec.seed)).output.plan)
+
+
+def load_policy(out: str | Path) -> Callable[..., np.ndarray]:
+    """The learned policy of a finished run: a function (state [d], time) -> control [k]. Three lines do:
+
+        from purectrl.experiments import load_policy
+        policy = load_policy("runs/pendulum")
+        policy([3.1, 0.0], 0.0)  # the torque at θ = 3.1, at rest
+
+    Leading axes are welcome: states [..., d] give controls [..., k].
+    """
+    task, plan = learned(Path(out))
+    if task.policy is None:
+        raise InputError(
+            f"the policy of the run in {out} is not a function of the state; pendulum, cartpole, acrobot have one"
+        )
+    return task.policy(plan)
 
 
 def _build(spec: Spec, quiet: bool) -> Task:
@@ -154,11 +186,15 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
         return state._replace(ledger=state.ledger.spent(total=total, compile=compiling))
 
     state = settle(state)
+    line = (read_records(store.path) or [{}])[-1]
+    ended = lambda: loop.finished(state) or task.stop(line)  # noqa: E731
     with stop_gently() as stopped, progress(label, loop.oracle.budget.measurements, quiet) as show:
         show(state.ledger)
-        while not (loop.finished(state) or stopped):
+        while not (ended() or stopped):
             state, record = loop.step(state)
-            store.append(_line(state, record, task))
+            line = _line(state, record, task)
+            state = state._replace(ledger=state.ledger.evaluated(line.get(EVALUATED, 0)))
+            store.append(line)
             show(state.ledger)
             if (now := time.perf_counter()) - saved > cost / CHECKPOINT_SHARE:
                 state = settle(state)
@@ -167,7 +203,7 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
                 cost = saved - now
         state = settle(state)
         store.checkpoint(state)
-    if not loop.finished(state):
+    if not ended():
         raise KeyboardInterrupt
     store.save_plan(state.output.plan)
     summary = {

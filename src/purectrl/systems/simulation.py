@@ -274,11 +274,13 @@ def _name_the_fault(system: System, seen: Episode) -> None:
         )
 
 
-def pad_rows(function: Callable[..., tuple[Array, ...]], *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Calls `function` on arrays whose first axis is padded to 1, 16, 256 or a larger power of two, and cuts its results
+def pad_rows(
+    function: Callable[..., tuple[Array, ...]], *arrays: np.ndarray, sizes: tuple[int, ...] = (1, 16, 256)
+) -> tuple[np.ndarray, ...]:
+    """Calls `function` on arrays whose first axis is padded to one of `sizes` or a larger power of two, and cuts its results
     back: a run with blocks of many sizes compiles a handful of programs instead of many. The last row fills the rest."""
     rows = len(arrays[0])
-    padded = next((size for size in (1, 16, 256) if rows <= size), 1 << (rows - 1).bit_length())
+    padded = next((size for size in sizes if rows <= size), 1 << (rows - 1).bit_length())
     if padded > rows:
         arrays = tuple(np.concatenate([a, np.repeat(a[-1:], padded - rows, axis=0)]) for a in arrays)
     return tuple(np.asarray(result)[:rows] for result in function(*arrays))

@@ -1,0 +1,29 @@
+"""ENODE and PURE_ENODE: an ensemble of neural differential equations, and an actor-critic that learns in it (JAX)."""
+
+from purectrl.control.actor_critic import Improving, Region, improve
+from purectrl.control.exploration import SmoothNoise
+from purectrl.control.integrate import dopri5, midpoint, midpoint_in
+from purectrl.control.learner import ControlLearner, ControlState
+from purectrl.control.model import Ensemble, Fitting, fit, sequences
+from purectrl.control.policy import Actor, Behaviour, Critic
+from purectrl.control.rollout import feedback
+
+__all__ = [
+    "Actor",
+    "Behaviour",
+    "ControlLearner",
+    "ControlState",
+    "Critic",
+    "Ensemble",
+    "Fitting",
+    "Improving",
+    "Region",
+    "SmoothNoise",
+    "dopri5",
+    "feedback",
+    "fit",
+    "improve",
+    "midpoint",
+    "midpoint_in",
+    "sequences",
+]

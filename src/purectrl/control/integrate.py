@@ -1,0 +1,81 @@
+"""Ordinary differential equations over short intervals, for many rows at once.
+
+An integrator is a plain function `integrate(rate, x, gap) -> x after the gap`:
+
+    rate    (x [..., d], s) -> dx/dt [..., d], where s in [0, 1] is the share of the gap that has passed
+    x       states [..., d]
+    gap     seconds [..., 1], one for each row, so that rows with different times between measurements share a program
+"""
+
+from collections.abc import Callable
+
+import diffrax
+import jax
+import jax.numpy as jnp
+
+from purectrl.core.errors import require
+from purectrl.core.problem import Array
+
+Rate = Callable[[Array, Array], Array]
+Integrator = Callable[[Rate, Array, Array], Array]
+Drift = Callable[[Array, Array], Array]
+
+
+def midpoint(rate: Rate, x: Array, gap: Array) -> Array:
+    """One step of the explicit midpoint rule: an error of order gap³, for two evaluations of the rate."""
+    half = x + gap / 2 * rate(x, jnp.asarray(0.0))
+    return x + gap * rate(half, jnp.asarray(0.5))
+
+
+def midpoint_in(steps: int) -> Integrator:
+    """`steps` midpoint steps a gap, for gaps that are too long for one."""
+    require(steps >= 1, f"steps: a gap needs at least one step, not {steps}")
+
+    def integrate(rate: Rate, x: Array, gap: Array) -> Array:
+        def step(i: Array, x: Array) -> Array:
+            return midpoint(lambda x, s: rate(x, (i + s) / steps), x, gap / steps)
+
+        return jax.lax.scan(lambda x, i: (step(i, x), None), x, jnp.arange(steps))[0]
+
+    return integrate
+
+
+def dopri5(rtol: float = 1e-4, atol: float = 1e-5, most_steps: int = 256) -> Integrator:
+    """Dormand and Prince's adaptive method of order 5 (Diffrax), which the paper uses. All rows share the step size."""
+
+    def integrate(rate: Rate, x: Array, gap: Array) -> Array:
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda s, x, _: gap * rate(x, s)),  # in units of the gap, so that rows may differ in theirs
+            diffrax.Dopri5(),
+            t0=0.0,
+            t1=1.0,
+            dt0=None,
+            y0=x,
+            stepsize_controller=diffrax.PIDController(rtol, atol),
+            max_steps=most_steps,
+        )
+        assert solution.ys is not None
+        return solution.ys[0]
+
+    return integrate
+
+
+def path(integrate: Integrator, drift: Drift, x: Array, u: Array, gaps: Array) -> Array:
+    """The states after each of n gaps, with the control linear between its measured values.
+
+    Main arguments:
+        drift: (x [..., d], u [..., k]) -> [..., d].
+        x: first states [..., d].
+        u: controls at both ends of each gap [n + 1, ..., k].
+        gaps: seconds [n, ..., 1].
+
+    Returns:
+        States [n, ..., d].
+    """
+
+    def advance(x: Array, interval: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        before, after, gap = interval
+        x = integrate(lambda x, s: drift(x, before + s * (after - before)), x, gap)
+        return x, x
+
+    return jax.lax.scan(advance, x, (u[:-1], u[1:], gaps))[1]

@@ -1,0 +1,90 @@
+"""Episodes of the true mechanism: physics, feedback, noise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mechanisms import cart
+
+from purectrl.control.evaluation import judged, times_of_tests, trial
+from purectrl.control.exploration import SmoothNoise
+from purectrl.control.policy import Actor, Behaviour
+from purectrl.control.rollout import feedback
+from purectrl.core import InputError, Key, Plan
+from purectrl.systems.pendulum import pendulum
+
+
+def behaviour(mechanism, follow=1.0, amplitudes=(0.0,), seed=0):
+    actor = Actor.random(np.random.default_rng(seed), mechanism, (8, 8))
+    return Plan(Behaviour(actor, follow, np.array(amplitudes, np.float32)), ())
+
+
+def irregular(episodes, m, horizon, seed=0):
+    return np.sort(np.random.default_rng(seed).uniform(0, horizon, (episodes, m)), axis=1)
+
+
+def test_a_pendulum_that_nobody_touches_keeps_its_energy():
+    rod = pendulum()
+    seen = feedback(rod, SmoothNoise(5.0))(Key.from_seed(0), behaviour(rod, follow=0.0), irregular(3, 40, 5.0))
+    energy = seen.x[..., 1] ** 2 / 2 + 15 * np.cos(seen.x[..., 0])
+    assert np.ptp(energy, axis=1).max() < 2e-3
+    assert not seen.u.any()
+    assert np.allclose(seen.r, np.exp(-2 * (1 - np.cos(seen.x[..., 0])) - 0.01 * seen.x[..., 1] ** 2), atol=1e-5)
+
+
+def test_the_policy_acts_at_every_instant():
+    """u = 2 tanh(w·q) in closed loop, against many small Euler steps."""
+    rail = cart(acceleration=lambda q, v, u: u)
+    plan = behaviour(rail)
+    times = irregular(2, 6, 3.0)
+    seen = feedback(rail, SmoothNoise(3.0))(Key.from_seed(1), plan, np.concatenate([np.zeros((2, 1)), times], axis=1))
+    assert np.allclose(seen.u, plan.policy.actor(jnp.asarray(seen.x)), atol=1e-6)
+    x, t = seen.x[:, 0].astype(float), 0.0
+    act = jax.jit(lambda x: plan.policy.actor(x))
+    steps = np.linspace(0.0, 3.0, 1501)
+    for h in np.diff(steps):
+        x = x + h * np.concatenate([x[:, 1:], np.asarray(act(x.astype(np.float32)))], axis=1)
+        t += h
+        near = np.abs(times - t) < h / 2
+        for episode, index in zip(*np.nonzero(near), strict=True):
+            assert np.allclose(x[episode], seen.x[episode, index + 1], atol=1e-2)
+
+
+def test_amplitudes_take_turns_and_a_block_is_the_same_in_any_company():
+    rod = pendulum()
+    rollout = feedback(rod, SmoothNoise(2.0))
+    plan = behaviour(rod, follow=0.0, amplitudes=(0.0, 0.5))
+    times = np.tile(np.linspace(0, 2, 21), (5, 1))
+    five = rollout(Key.from_seed(0), plan, times)
+    size = np.abs(np.arctanh(five.u / 2)).max(axis=(1, 2))
+    assert (size[[0, 2, 4]] == 0).all()
+    assert (size[[1, 3]] > 0.1).all()
+    two = rollout(Key.from_seed(0), plan, times[:2])
+    assert np.allclose(five.x[:2], two.x, atol=1e-4)
+
+
+def test_process_noise_has_the_variance_of_brownian_motion():
+    rail = cart(acceleration=lambda q, v, u: jnp.zeros_like(q), start=0.0)
+    rollout = feedback(rail, SmoothNoise(2.0), diffusion=0.3, sizes=(2048,))
+    seen = rollout(Key.from_seed(0), behaviour(rail, follow=0.0), np.tile([0.5, 2.0], (2048, 1)))
+    assert np.allclose(seen.x[..., 1].var(axis=0), [0.09 * 0.5, 0.09 * 2.0], rtol=0.15)
+    # dq = v dt + g dw: Var q(t) = g²t + g²t³/3
+    assert np.allclose(seen.x[..., 0].var(axis=0), [0.09 * (t + t**3 / 3) for t in (0.5, 2.0)], rtol=0.15)
+
+
+def test_tests_are_without_noise_and_judge_what_comes_after_three_seconds():
+    rod = pendulum()
+    loud = behaviour(rod, follow=0.0, amplitudes=(2.0,))
+    seen = trial(rod)(Key.from_seed(0), loud, times_of_tests(2))
+    assert seen.t.shape == (2, 300)
+    assert not seen.u.any()
+    found = judged(seen)
+    assert found["reward"] == pytest.approx(seen.r[:, 30:].mean())
+    assert found["reward_min"] == seen.r[:, 30:].min()
+    assert found["reward_after_5"] == pytest.approx(seen.r[:, 50:].mean())
+    assert found["solved"] is False
+
+
+def test_negative_noise_is_refused():
+    with pytest.raises(InputError, match=r"diffusion: g cannot be negative, got -1"):
+        feedback(pendulum(), SmoothNoise(1.0), diffusion=-1.0)
