@@ -120,16 +120,30 @@ def test_the_noise_scale_grows_with_the_dimension():
     assert np.allclose(np.diff(betas), [betas[1] - betas[0], 2 * (betas[1] - betas[0])], rtol=0.02)
 
 
-def test_a_linear_run_resumes_bit_for_bit(tmp_path):
-    """Its state holds parameters, statistics and where the last ascent ended, all of which must come back."""
-    linear = {"classes": "linear", "dimension": 1, "iterations": 10, "starts": 2, "radius_scale": 0.02}
-    spec = Spec.of("lqr", "pure-low-switch", **linear, **SMALL)
+CONTINUOUS = {
+    "linear": (
+        "lqr",
+        {"classes": "linear", "dimension": 1, "iterations": 10, "starts": 2, "radius_scale": 0.005} | SMALL,
+    ),
+    "neural": (
+        "neural",
+        {"measurements": 40, "paths": 16, "steps": 10, "width": 8, "iterations": 5, "starts": 2, "update_steps": 20},
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::purectrl.theory.confidence.Misfit")  # twenty steps of descent explain little
+@pytest.mark.parametrize("kind", CONTINUOUS)
+def test_a_run_with_continuous_classes_resumes_bit_for_bit(tmp_path, kind):
+    """Its state holds parameters, fits and where the last ascent ended, all of which must come back."""
+    name, settings = CONTINUOUS[kind]
+    spec = Spec.of(name, "pure-low-switch", **settings)
     run(spec, tmp_path / "whole", quiet=True)
     assert left_by(tmp_path / "whole")[0]["ledger"]["updates"] >= 3
     task = spec.build()
     with Store.create(tmp_path / "part", spec.as_dict()) as store:
         state = store.restore(task.loop.init(Key.from_seed(0)), pytest.fail)
-        while state.steps < 250:
+        while state.ledger.measurements < 0.4 * spec.settings.measurements:
             state, record = task.loop.step(state)
             store.append(_line(state, record, task))
         store.checkpoint(state)
