@@ -19,7 +19,7 @@ from purectrl.experiments import Spec, evaluate, resume, run
 from purectrl.experiments.runner import CHECKPOINT_SHARE
 from purectrl.experiments.store import Store, read_config, read_records
 
-SPEC = Spec.of("finite", "pure-low-switch", seed=3, measurements=400, paths=8, steps=8)
+SPEC = Spec.of("finite", "pure-base", seed=3, measurements=400, paths=8, steps=8)
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_records_and_summary_have_what_the_design_promises(finished):
     assert {"purectrl", "python", "jax"} <= summary["versions"].keys()
     records = read_records(finished)
     assert [record["step"] for record in records] == list(range(1, 401))
-    assert read_config(finished)["settings"]["schedule"] == "on-misfit"
+    assert read_config(finished)["settings"]["schedule"] == "every"
     assert summary["ledger"]["updates"] == sum(record["updated"] != "neither" for record in records)
 
 
@@ -235,7 +235,7 @@ def test_a_run_in_a_thread(tmp_path, finished):
 def test_a_signal_saves_and_stops(tmp_path, finished, number):
     out = tmp_path / "signalled"
     longer = ("--measurements", 100_000, *SMALL[2:])
-    process = start("run", "finite", "--algorithm", "pure-low-switch", "--seed", 3, "--out", out, *longer)
+    process = start("run", "finite", "--algorithm", "pure-base", "--seed", 3, "--out", out, *longer)
     deadline = time.monotonic() + 120
     while not (out / "checkpoint").exists():
         assert time.monotonic() < deadline

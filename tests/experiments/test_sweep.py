@@ -14,9 +14,9 @@ from purectrl.core import InputError
 from purectrl.experiments import Spec
 from purectrl.experiments.sweep import Job, difference, parse_seeds
 
-SWEEP = ("finite", "--algorithms", "pure-low-switch", "pure-low-rollout", "--seeds", "0:2", "--measurements", 200)
+SWEEP = ("finite", "--algorithms", "pure-base", "pure-low-rollout", "--seeds", "0:2", "--measurements", 200)
 SMALL = ("--paths", 8, "--steps", 8)
-NAMES = ["pure-low-rollout-seed0", "pure-low-rollout-seed1", "pure-low-switch-seed0", "pure-low-switch-seed1"]
+NAMES = ["pure-base-seed0", "pure-base-seed1", "pure-low-rollout-seed0", "pure-low-rollout-seed1"]
 
 
 @pytest.fixture(scope="module")

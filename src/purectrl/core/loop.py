@@ -48,13 +48,9 @@ class Loop:
         start = time.perf_counter()
         times_key, rollout_key, update_key, output_key = state.key.split(state.steps)
         plan, ledger, m = self.learner.plan(state.learner), state.ledger, self.sampler.m
-        episodes = min(self.schedule.block(ledger, m), self.oracle.budget.episodes_left(ledger, m))
-        ahead = self.schedule.watches_fit and (episodes := min(episodes, self.oracle.ahead)) > 1
-        keep = (
-            (lambda seen: self.schedule.first_due(ledger, self.learner.excesses(state.learner, seen)))
-            if ahead
-            else None
-        )
+        episodes, keep = min(self.schedule.block(ledger, m), self.oracle.budget.episodes_left(ledger, m)), None
+        if self.schedule.watches_fit and (episodes := min(episodes, self.oracle.ahead)) > 1:
+            keep = lambda seen: self.schedule.first_due(ledger, self.learner.excesses(state.learner, seen))  # noqa: E731
 
         # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
         times = self.sampler(times_key, episodes, Context(self.oracle.horizon, ledger, state.learner, plan, state.data))
