@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from purectrl.experiments.coefficients import independency_of_finite, ou_grid
+from purectrl.experiments.coefficients import independency_of, ou_grid
 
 
 def test_the_closed_form_grows_with_m_and_falls_with_the_rate():
@@ -18,10 +18,10 @@ def test_the_closed_form_grows_with_m_and_falls_with_the_rate():
 def test_clustered_measurements_are_further_from_independent_than_spread_ones():
     counts = {"pasts": 8, "futures": 64, "pool": 512}
     common = {"measurements": 64, "paths": 8, "steps": 40}
-    single = independency_of_finite({"sampler": "uniform", "m": 1, **common}, **counts)
-    spread = independency_of_finite({"sampler": "equidistant", "m": 4, **common}, **counts)
+    single = independency_of("finite", {"sampler": "uniform", "m": 1, **common}, **counts)
+    spread = independency_of("finite", {"sampler": "equidistant", "m": 4, **common}, **counts)
     window = {"sampler": "windows", "windows": 1, "window_length": 0.04, "window_step": 0.01}
-    clustered = independency_of_finite(window | common, **counts)
+    clustered = independency_of("finite", window | common, **counts)
     assert (single["m"], spread["m"], clustered["m"]) == (1, 4, 4)
     assert single["drift"] < 1 + 4 * single["drift_error"] + 0.1  # one uniform time is what C compares with
     assert single["drift"] < spread["drift"] < clustered["drift"]

@@ -128,16 +128,16 @@ def test_switches_are_linear_in_log_n_or_not(tmp_path, growth, linear):
 
 
 def test_rollouts_are_compared_with_one_uniform_measurement(tmp_path):
-    worse = {"uniform": 1.2, "equidistant": 1.6, "clustered": 9.0}
+    worse = {"uniform": 1.2, "equidistant": 1.6, "clustered": 9.0, "at-the-start": 0.9}
 
     def metrics(group, seed):
         single = group.label == "uniform" and group.settings["m"] == 1
         return {"gap": (1.0 if single else worse[group.label]) * (1 + noise(group, seed))}
 
     found = finished("thm3-rollouts", tmp_path, metrics)
-    assert [mark["met"] for mark in found["marks"]] == [True, False]
+    assert [mark["met"] for mark in found["marks"]] == [True, False, True, False]
     rows = {(row["sampler"], row["m"]): row for row in found["numbers"]["rows"]}
-    assert len(rows) == 9
+    assert len(rows) == 12
     assert rows["clustered", 4]["ratio"] == pytest.approx(9.0)
     assert rows["clustered", 4]["coefficient"] == 4000.0
     assert rows["uniform", 4]["rollouts"] == 16

@@ -7,27 +7,30 @@ from typing import Any
 import numpy as np
 
 from purectrl.core.keys import Key
-from purectrl.experiments.config import FiniteConfig, make_sampler
+from purectrl.experiments.config import TheoryConfig, make_sampler
 from purectrl.experiments.registry import experiment
 
 
-def independency_of_finite(settings: Mapping[str, Any], pasts: int, futures: int, pool: int) -> dict[str, Any]:
-    """C_{T,m} of `finite` with the sampler that `settings` name, by nested simulation, and its part C_{T,m,F}: the same with
-    R = {b*}, which leaves the drifts alone.
+def independency_of(name: str, settings: Mapping[str, Any], pasts: int, futures: int, pool: int) -> dict[str, Any]:
+    """C_{T,m} of the sampler that `settings` name, by nested simulation, and its part C_{T,m,F}: the same with R = {b*},
+    which leaves the drifts alone.
 
     Main arguments:
-        settings: of a run of `finite` with pure-low-rollout.
+        name: an experiment with finite classes, `finite` or `ou`.
+        settings: of one of its runs with pure-low-rollout.
         pasts, futures, pool: how much to simulate, as in `purectrl.theory.independency.independency`.
     """
+    from purectrl.experiments.ou import ou_setting
     from purectrl.experiments.theory import finite_setting
     from purectrl.theory.classes import FiniteClass
     from purectrl.theory.independency import independency
 
-    config = dataclasses.replace(experiment("finite").config("pure-low-rollout"), **settings)
-    assert isinstance(config, FiniteConfig)
+    config = dataclasses.replace(experiment(name).config("pure-low-rollout"), **settings)
+    assert isinstance(config, TheoryConfig)
     config.check()
     sampler = make_sampler(config)
-    system, classes, _ = finite_setting(config)
+    setting: Any = {"finite": finite_setting, "ou": ou_setting}[name]
+    system, classes, _ = setting(config)
     alone = classes._replace(rewards=FiniteClass.of([system.reward]))
     counts = {"steps": config.steps, "pasts": pasts, "futures": futures, "pool": pool}
     key = Key.from_seed(0).child("independency", sampler.name, sampler.m)

@@ -32,11 +32,18 @@ def table(config: OuConfig) -> np.ndarray:
 
 
 def ou(config: OuConfig) -> Task:
-    """Nine drifts, nine rewards, nine policies, and x(0) = 0. The optimum lies between u_min and u_max.
+    """The optimum lies between u_min and u_max.
 
     >>> table(OuConfig())[:, 0, TRUTH[0], TRUTH[1]].round(2).tolist()
     [0.88, 0.9, 0.92, 0.93, 0.92, 0.87, 0.79, 0.69, 0.58]
     """
+    found = table(config)
+    exact = found[:, :, TRUTH[0], TRUTH[1], None, None]
+    return enumerated(config, ou_setting(config), Values(found, error=0.0), Values(exact, error=0.0))
+
+
+def ou_setting(config: OuConfig) -> Setting:
+    """Nine drifts, nine rewards, nine policies, and x(0) = 0."""
     controls, multipliers, goals = (np.float32(numbers) for numbers in (rates(config), MULTIPLIERS, GOALS))
     classes = Classes(
         FiniteClass.family(lambda rate, x: rate, controls[:, None]),
@@ -44,7 +51,4 @@ def ou(config: OuConfig) -> Task:
         FiniteClass.family(ou_system.drift, multipliers),
         FiniteClass.family(ou_system.reward, goals),
     )
-    system = ou_system.ou(float(GOALS[TRUTH[1]]), config.diffusion, config.horizon)
-    found = table(config)
-    exact = found[:, :, TRUTH[0], TRUTH[1], None, None]
-    return enumerated(config, Setting(system, classes, TRUTH), Values(found, error=0.0), Values(exact, error=0.0))
+    return Setting(ou_system.ou(float(GOALS[TRUTH[1]]), config.diffusion, config.horizon), classes, TRUTH)

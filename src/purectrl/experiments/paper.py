@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from purectrl.core.errors import InputError, StoreError, choose
-from purectrl.experiments.coefficients import independency_of_finite, ou_grid
+from purectrl.experiments.coefficients import independency_of, ou_grid
 from purectrl.experiments.runner import Spec, versions
 
 if TYPE_CHECKING:  # the list of items needs no JAX
@@ -268,21 +268,25 @@ def thm2_switches(
 
 
 def thm3_rollouts(
-    N: int = 2**14,
+    N: int = 2**13,
     counts: Sequence[int] = (1, 2, 4, 8, 16),
     window_step: float = 0.01,
     seeds: int = 10,
     quick: int = 4,
-    coefficient: Callable[..., Any] = independency_of_finite,
+    coefficient: Callable[..., Any] = independency_of,
     **common: Any,
 ) -> Item:
-    """Algorithm 3 with good samplers and with one that takes its m measurements within a moment."""
+    """Algorithm 3 with good samplers, with one that takes its m measurements within a moment, and with one whose moment is
+    always the first of the episode. The system is that of Proposition 2, where x(0) = 0 says nothing about the drift; the
+    radii are a tenth of the theorem's, so that there is something to see."""
+    fixed = {"measurements": N, "radius_scale": 0.1}
     groups = [
-        Group(f"{sampler}-m{m}", sampler, "finite", "pure-low-rollout", {"measurements": N, **settings(m), **common})
+        Group(f"{sampler}-m{m}", sampler, "ou", "pure-low-rollout", {**fixed, **settings(m), **common})
         for sampler, settings in (
             ("uniform", lambda m: {"sampler": "uniform", "m": m}),
             ("equidistant", lambda m: {"sampler": "equidistant", "m": m}),
             ("clustered", partial(_window, window_step)),
+            ("at-the-start", lambda m: {**_window(window_step, m), "window_at_start": True}),
         )
         for m in counts
     ]
@@ -294,7 +298,8 @@ def thm3_rollouts(
         quick,
         cost="about half an hour",
         computations=tuple(
-            Computation(group.name, coefficient, {"settings": dict(group.settings), **SIMULATION}) for group in groups
+            Computation(group.name, coefficient, {"name": "ou", "settings": dict(group.settings), **SIMULATION})
+            for group in groups
         ),
     )
 

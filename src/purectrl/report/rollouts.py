@@ -11,13 +11,15 @@ from matplotlib.figure import Figure
 
 from purectrl.core.errors import StoreError
 from purectrl.report.curves import KEY, by_label, curve, gap
-from purectrl.report.figures import MARK, label_sizes, legend_below, panels, scatter, series
+from purectrl.report.figures import MARK, label_sizes, legend_below, log_height, panels, scatter, series
 from purectrl.report.findings import Findings, Mark, Table
 from purectrl.report.reading import Runs
 from purectrl.report.statistics import mean, ratio
 
 GOOD = ("uniform", "equidistant")
 """Samplers that spread their measurements over the episode."""
+BAD = ("clustered", "at-the-start")
+"""Samplers that take all of them within a moment: anywhere in the episode, or at its start."""
 WORST = 1.5
 """Mark: their regret is at most this many times that of one uniform measurement a rollout."""
 
@@ -68,7 +70,7 @@ def analyse(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findings:
 
 
 def _marks(rows: Sequence[Mapping[str, Any]]) -> tuple[Mark, ...]:
-    """The worst m > 1 of every good sampler."""
+    """The worst m > 1 of every good sampler, and whether each bad one is worse than one measurement, for every m > 1."""
     marks = []
     for sampler in GOOD:
         several = [row for row in rows if row["sampler"] == sampler and row["m"] > 1]
@@ -78,6 +80,16 @@ def _marks(rows: Sequence[Mapping[str, Any]]) -> tuple[Mark, ...]:
                 f"{sampler}: regret at most {WORST} times that of one uniform measurement a rollout, for every m > 1",
                 f"at worst {worst['ratio']:.2f} [{worst['low']:.2f}, {worst['high']:.2f}], at m = {worst['m']}",
                 worst["ratio"] <= WORST,
+            )
+        )
+    for sampler in BAD:
+        several = [row for row in rows if row["sampler"] == sampler and row["m"] > 1]
+        least = min(several, key=lambda row: row["ratio"])
+        marks.append(
+            Mark(
+                f"{sampler}: worse than one uniform measurement a rollout, for every m > 1",
+                f"at least {least['ratio']:.3g} times [{least['low']:.3g}, {least['high']:.3g}], at m = {least['m']}",
+                least["low"] > 1,
             )
         )
     return tuple(marks)
@@ -95,7 +107,7 @@ def draw(numbers: Mapping[str, Any]) -> Figure:
         for axes in (left, *others):
             axes.axhline(WORST * numbers["single"], **MARK, label=f"mark: {WORST} times uniform, m = 1")
             axes.set_ylabel("average regret")
-            axes.set_ylim(bottom=0)
+            log_height(axes)
         sizes = sorted({m for points in numbers["regret"].values() for m in points["x"]})
         label_sizes(left, sizes, "measurements a rollout, m")
         left.set_title("regret, mean, 95% interval")
