@@ -57,6 +57,7 @@ class Timed:
 
     def __init__(self, oracle: core.Oracle, clock: Clock) -> None:
         self.budget, self.horizon, self.call = oracle.budget, oracle.horizon, clock.wrap(oracle)
+        self.ahead = 1  # one episode a step, as with a real system
 
     def __call__(self, *arguments: Any) -> Any:
         return self.call(*arguments)
