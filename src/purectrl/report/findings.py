@@ -74,6 +74,6 @@ def _cell(cell: Any) -> str:
         return "–"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    if isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer()):
+    if isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e7):
         return f"{cell:,.0f}"
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "\\|")
