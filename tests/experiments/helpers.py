@@ -6,6 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from purectrl.core import Key
+from purectrl.experiments import resume
+from purectrl.experiments.runner import _line
+from purectrl.experiments.store import Store
+
 SMALL = ("--measurements", "400", "--paths", "8", "--steps", "8")
 """Settings that make a run of the theory's experiments short."""
 
@@ -34,3 +41,16 @@ def left_by(directory: Path):
     summary = json.loads((directory / "summary.json").read_text())
     records = [json.loads(line) for line in (directory / "records.jsonl").read_text().splitlines()]
     return without_seconds(summary), [without_seconds(record) for record in records]
+
+
+def stop_and_resume(spec, out: Path, share=0.4):
+    """Runs `spec` until that share of its budget is spent, leaves it as a stopped run would be left, and resumes it."""
+    task = spec.build()
+    with Store.create(out, spec.as_dict()) as store:
+        state = store.restore(task.loop.init(Key.from_seed(spec.seed)), pytest.fail)
+        while state.ledger.measurements < share * spec.settings.measurements:
+            state, record = task.loop.step(state)
+            store.append(_line(state, record, task))
+        store.checkpoint(state)
+    assert not task.loop.finished(state)
+    resume(out, quiet=True)

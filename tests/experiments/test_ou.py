@@ -5,14 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import left_by
+from helpers import left_by, stop_and_resume
 
-from purectrl.core import InputError, Key
-from purectrl.experiments import Spec, resume, run
+from purectrl.core import InputError
+from purectrl.experiments import Spec, run
 from purectrl.experiments.config import OuConfig
 from purectrl.experiments.ou import GOALS, MULTIPLIERS, rates, table
-from purectrl.experiments.runner import _line
-from purectrl.experiments.store import Store, read_records
+from purectrl.experiments.store import read_records
 from purectrl.systems import ou as ou_system
 from purectrl.systems.solvers import diffrax_solver
 
@@ -73,14 +72,7 @@ def test_a_run_learns(algorithm, tmp_path):
 def test_a_run_resumes_bit_for_bit(tmp_path):
     spec = Spec.of("ou", "pure-low-switch", **BOLD)
     run(spec, tmp_path / "whole", quiet=True)
-    task = spec.build()
-    with Store.create(tmp_path / "part", spec.as_dict()) as store:
-        state = store.restore(task.loop.init(Key.from_seed(0)), pytest.fail)
-        while state.ledger.measurements < 0.4 * spec.settings.measurements:
-            state, record = task.loop.step(state)
-            store.append(_line(state, record, task))
-        store.checkpoint(state)
-    resume(tmp_path / "part", quiet=True)
+    stop_and_resume(spec, tmp_path / "part")
     assert left_by(tmp_path / "part") == left_by(tmp_path / "whole")
 
 

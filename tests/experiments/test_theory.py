@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from helpers import left_by, purectrl
+from helpers import left_by, purectrl, stop_and_resume
 
 from purectrl.core import Key, Measurements
-from purectrl.experiments import Spec, evaluate, resume, run
-from purectrl.experiments.runner import _line
-from purectrl.experiments.store import Store, read_records
+from purectrl.experiments import Spec, evaluate, run
+from purectrl.experiments.store import read_records
 from purectrl.theory.confidence import Misfit
 
 SMALL = {"measurements": 600, "paths": 64, "steps": 10}
@@ -142,12 +141,5 @@ def test_a_run_with_continuous_classes_resumes_bit_for_bit(tmp_path, kind):
     spec = Spec.of(name, "pure-low-switch", **settings)
     run(spec, tmp_path / "whole", quiet=True)
     assert left_by(tmp_path / "whole")[0]["ledger"]["updates"] >= 3
-    task = spec.build()
-    with Store.create(tmp_path / "part", spec.as_dict()) as store:
-        state = store.restore(task.loop.init(Key.from_seed(0)), pytest.fail)
-        while state.ledger.measurements < 0.4 * spec.settings.measurements:
-            state, record = task.loop.step(state)
-            store.append(_line(state, record, task))
-        store.checkpoint(state)
-    resume(tmp_path / "part", quiet=True)
+    stop_and_resume(spec, tmp_path / "part")
     assert left_by(tmp_path / "part") == left_by(tmp_path / "whole")

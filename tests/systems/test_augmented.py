@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import diffrax
 import jax.numpy as jnp
 import numpy as np
 
 from purectrl.core import Budget, Key, Loop, Measuring, Oracle, Plan, System, samplers, schedules
 from purectrl.systems.augmented import with_time
 from purectrl.systems.simulation import simulated
+from purectrl.systems.solvers import diffrax_solver
 from purectrl.systems.washboard import washboard
 from purectrl.theory import Classes, FiniteClass, FiniteLearner, Optimist, tabulator
 
@@ -60,3 +62,15 @@ def test_a_policy_of_time_is_learned_where_no_other_is_good():
     loop = Loop(oracle, samplers.uniform(4), schedules.on_misfit(5.0), learner)
     *_, (state, _) = loop.run(loop.init(Key(0)))
     assert learner.plan(state.learner) == Plan(1, 0)
+
+
+def test_a_stratonovich_solver_takes_a_direction_without_noise():
+    """Geometric Brownian motion with time beside it: E x(1) = exp(μ) holds for the Itô equation alone."""
+    growth = System("growth", 1, 1, 1.0, lambda x, u: 0.25 * x, lambda x, u: 0.8 * x[0], lambda x, u: jnp.float32(0.0))
+    solver = diffrax_solver(diffrax.EulerHeun(), substeps=2)
+    start = lambda p, key: jnp.array([1.0, 0.0])  # noqa: E731
+    rollout = simulated(with_time(growth), lambda p, x: jnp.zeros(1), start, Measuring(), 20, solver)
+    seen = rollout(Key(0), Plan(0, 0), np.tile([0.5, 1.0], (20_000, 1)))
+    assert np.allclose(seen.x[..., 1], [0.5, 1.0], atol=1e-5)
+    end = seen.x[:, 1, 0]
+    assert abs(end.mean() - np.exp(0.25)) < 4 * end.std() / np.sqrt(len(end)) + 0.005

@@ -29,14 +29,13 @@ from purectrl.experiments.config import (
     make_schedule,
 )
 from purectrl.experiments.registry import Task
-from purectrl.experiments.theory import AHEAD, fresh, regret
+from purectrl.experiments.theory import AHEAD, fresh, noise, radii, regret
 from purectrl.systems import lqr as lqr_system
 from purectrl.systems.mechanism import log_closeness
 from purectrl.systems.pendulum import CONTROL_COST, VELOCITY_COST, pendulum, tip
 from purectrl.systems.simulation import simulated
 from purectrl.theory.ascent import Ascent, value_on_paths
 from purectrl.theory.ascent_learner import AscentLearner
-from purectrl.theory.confidence import radius
 from purectrl.theory.linear import LinearClass
 from purectrl.theory.neural import NeuralClass
 from purectrl.theory.plans import GaussianInitials, LinearPolicies, MlpPolicies
@@ -144,16 +143,6 @@ class Hanging:
         return jnp.array([jnp.pi, 0.0]) + 0.1 * jax.random.normal(key, (2,))
 
 
-def radii(config: TheoryConfig, dimension: int, drift_cover: float, reward_cover: float) -> tuple[float, float]:
-    """β_F and β_R of Theorem 1, times `radius_scale`. G is the scale of y's noise; see docs/deviations.md."""
-    noise = math.sqrt(dimension / config.delta_t) * config.diffusion
-    pairs = (drift_cover, noise), (reward_cover, config.reward_std)
-    drift, reward = (
-        config.radius_scale * radius(cover, config.measurements, config.delta, scale) for cover, scale in pairs
-    )
-    return drift, reward
-
-
 def task(
     config: TheoryConfig,
     system: System,
@@ -165,8 +154,7 @@ def task(
 ) -> Task:
     """Algorithms 1 to 3 with continuous classes; `truth` holds f* and b* as the classes take them."""
     policies, initials = ascent.policies, ascent.initials
-    noise = config.diffusion / math.sqrt(config.delta_t), config.reward_std
-    learner = AscentLearner(ascent, *betas, system.state_dim, system.control_dim, noise)
+    learner = AscentLearner(ascent, *betas, system.state_dim, system.control_dim, noise(config))
     measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     rollout = simulated(system, policies.apply, initials.apply, measuring, config.steps)
     oracle = Oracle(rollout, system.horizon, Budget(config.measurements), ahead=ahead)

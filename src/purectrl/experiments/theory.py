@@ -27,6 +27,7 @@ from purectrl.systems import lqr as lqr_system
 from purectrl.systems import washboard
 from purectrl.systems.simulation import simulated
 from purectrl.theory.classes import Classes, FiniteClass
+from purectrl.theory.complexity import log_cover_finite
 from purectrl.theory.confidence import Misfit, radius
 from purectrl.theory.eluder import expectations
 from purectrl.theory.learner import FiniteLearner
@@ -145,6 +146,22 @@ def simulated_values(setting: Callable[[Any], Setting], config: Any) -> tuple[Va
     return values, tabulator(system, *classes[:2], *true, config.steps, TRUTH_PATHS)(key.child("truth"))
 
 
+def noise(config: TheoryConfig) -> tuple[float, float]:
+    """Standard deviations of y, in each direction, and of r."""
+    return config.diffusion / math.sqrt(config.delta_t), config.reward_std
+
+
+def radii(config: TheoryConfig, dimension: int, drift_cover: float, reward_cover: float) -> tuple[float, float]:
+    """β_F and β_R of Theorem 1, times `radius_scale`, from the logarithms of the covering numbers.
+
+    G is the scale of y's noise (Assumption 1; see docs/deviations.md).
+    """
+    y, r = noise(config)
+    pairs = (drift_cover, math.sqrt(dimension) * y), (reward_cover, r)
+    drift, reward = (config.radius_scale * radius(log, config.measurements, config.delta, std) for log, std in pairs)
+    return drift, reward
+
+
 def enumerated(config: TheoryConfig, setting: Setting, values: Values, exact: Values) -> Task:
     """Algorithms 1 to 3 with finite classes.
 
@@ -153,14 +170,11 @@ def enumerated(config: TheoryConfig, setting: Setting, values: Values, exact: Va
         exact: R(π, q, f*, b*) [Π, Q, 1, 1], by which plans are judged.
     """
     system, (policies, initials, drifts, rewards), places = setting
-    # Assumption 1, with G the scale of y's noise (docs/deviations.md)
-    noise = config.diffusion / math.sqrt(config.delta_t)
-    pairs = (drifts.size, math.sqrt(system.state_dim) * noise), (rewards.size, config.reward_std)
-    beta = [config.radius_scale * radius(math.log(n), config.measurements, config.delta, scale) for n, scale in pairs]
+    betas = radii(config, system.state_dim, log_cover_finite(drifts.size), log_cover_finite(rewards.size))
     measuring = Measuring(config.delta_t, config.reward_std, config.drift)
     rollout = simulated(system, policies.apply, initials.apply, measuring, config.steps)
     oracle = Oracle(rollout, system.horizon, Budget(config.measurements), ahead=AHEAD)
-    learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *beta, noise=(noise, config.reward_std))
+    learner = FiniteLearner(drifts, rewards, Optimist.of(values.mean), *betas, noise(config))
     gaps = (exact.mean.max() - exact.mean)[:, :, 0, 0]
     if None in places:
         warn_of_outsider(setting, config.steps)

@@ -115,7 +115,7 @@ def draw(numbers: Mapping[str, Any]) -> Figure:
             axes.set_xscale("log")
             axes.set_xlabel(f"independency coefficient {text}")
             infinite = sum(row[name] is None for row in numbers["rows"])
-            axes.set_title("over the coefficient" + (f" ({infinite} infinite, not drawn)" if infinite else ""))
+            axes.set_title(f"{infinite} infinite, not drawn" if infinite else "over the coefficient")
         legend_below(figure, columns=4)
     return figure
 

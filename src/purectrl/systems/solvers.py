@@ -77,9 +77,10 @@ def diffrax_solver(method: diffrax.AbstractSolver, substeps: int = 1, brownian: 
         start: Array,
         times: Array,
     ) -> Array:
-        g = lambda x: diffusion(x, policy(x))  # noqa: E731
+        # one g for each direction, whether the system gives one for all or several
+        g = lambda x: jnp.broadcast_to(diffusion(x, policy(x)), x.shape)  # noqa: E731
         f = lambda x: drift(x, policy(x))  # noqa: E731
-        flow = (lambda x: f(x) - 0.5 * g(x) * jax.grad(g)(x)) if stratonovich else f
+        flow = (lambda x: f(x) - 0.5 * g(x) * jnp.diagonal(jax.jacfwd(g)(x))) if stratonovich else f
         terms = diffrax.MultiTerm(
             diffrax.ODETerm(lambda t, x, args: flow(x)),
             diffrax.ControlTerm(

@@ -99,62 +99,67 @@ class Ascent:
         pressure: float = 0.1,
     ) -> None:
         self.policies, self.initials, self.drifts, self.rewards = policies, initials, drifts, rewards
+        self.system, self.steps, self.paths, self.iterations, self.pressure = system, steps, paths, iterations, pressure
         self.members = [range(c.size) if isinstance(c, FiniteClass) else None for c in (policies, initials)]
         pairs = np.prod([len(found) for found in self.members if found is not None], dtype=int)
         self.starts = max(starts, int(pairs))
-        optimiser = optax.adam(optax.cosine_decay_schedule(rate, iterations, alpha=0.1))
+        self.optimiser = optax.adam(optax.cosine_decay_schedule(rate, iterations, alpha=0.1))
+        self._search = jax.jit(self._searched)
 
-        def values(variables: Variables, drift: Any, reward: Any, keys: Array) -> Array:
-            theta, weights = drifts.decode(drift, variables.drift), rewards.decode(reward, variables.reward)
-            return value_on_paths(
-                system,
-                lambda x: policies.apply(variables.policy, x),
-                lambda key: initials.apply(variables.initial, key),
-                lambda x, u: drifts.apply(theta, x, u),
-                lambda x, u: rewards.apply(weights, x, u),
-                keys,
-                steps,
+    def _values(self, variables: Variables, drift: Any, reward: Any, keys: Array) -> Array:
+        """The reward of one episode on each of the given keys [paths, 2]: [paths]."""
+        theta, weights = self.drifts.decode(drift, variables.drift), self.rewards.decode(reward, variables.reward)
+        return value_on_paths(
+            self.system,
+            lambda x: self.policies.apply(variables.policy, x),
+            lambda key: self.initials.apply(variables.initial, key),
+            lambda x, u: self.drifts.apply(theta, x, u),
+            lambda x, u: self.rewards.apply(weights, x, u),
+            keys,
+            self.steps,
+        )
+
+    def _climb(self, start: Variables, drift: Any, reward: Any, keys: Array) -> Variables:
+        """Where the ascent from `start` ends."""
+        moving, fixed = eqx.partition(start, eqx.is_inexact_array)  # an index into a finite class does not move
+
+        def lagrangian(moving: Variables, multipliers: Array) -> tuple[Array, Array]:
+            variables = eqx.combine(moving, fixed)
+            outside = self.drifts.violation(drift, variables.drift), self.rewards.violation(reward, variables.reward)
+            value = self._values(variables, drift, reward, keys).mean()
+            return jnp.sum(multipliers * jnp.stack(outside)) - value, jnp.stack(outside)
+
+        def step(carry: tuple[Variables, Any, Array], _: None) -> tuple[tuple[Variables, Any, Array], None]:
+            moving, memory, multipliers = carry
+            slope, outside = jax.grad(lagrangian, has_aux=True)(moving, multipliers)
+            # a costate that explodes on one path must not throw the whole start away
+            slope = jax.tree.map(lambda leaf: jnp.nan_to_num(leaf, posinf=0.0, neginf=0.0), slope)
+            change, memory = self.optimiser.update(slope, memory)
+            moving = optax.apply_updates(moving, change)
+            return (moving, memory, jnp.maximum(0.0, multipliers + self.pressure * outside)), None
+
+        begin = moving, self.optimiser.init(moving), jnp.zeros(2)
+        (moving, _, _), _ = jax.lax.scan(step, begin, length=self.iterations)
+        end = eqx.combine(moving, fixed)
+        return end._replace(drift=self.drifts.settle(drift, end.drift), reward=self.rewards.settle(reward, end.reward))
+
+    def _searched(self, words: Array, begin: Variables, drift: Any, reward: Any) -> tuple[Any, ...]:
+        """The best end of all starts, judged on fresh paths."""
+        climbing, judging = (
+            jax.random.split(key, (paths, 2))
+            for key, paths in zip(
+                jax.random.split(jax.random.wrap_key_data(words)), (self.paths, 8 * self.paths), strict=True
             )
-
-        def climb(start: Variables, drift: Any, reward: Any, keys: Array) -> Variables:
-            moving, fixed = eqx.partition(start, eqx.is_inexact_array)  # an index into a finite class does not move
-
-            def lagrangian(moving: Variables, multipliers: Array) -> tuple[Array, Array]:
-                variables = eqx.combine(moving, fixed)
-                outside = jnp.stack(
-                    [drifts.violation(drift, variables.drift), rewards.violation(reward, variables.reward)]
-                )
-                return jnp.sum(multipliers * outside) - values(variables, drift, reward, keys).mean(), outside
-
-            def step(carry: tuple[Variables, Any, Array], _: None) -> tuple[tuple[Variables, Any, Array], None]:
-                moving, memory, multipliers = carry
-                slope, outside = jax.grad(lagrangian, has_aux=True)(moving, multipliers)
-                # a costate that explodes on one path must not throw the whole start away
-                slope = jax.tree.map(lambda leaf: jnp.nan_to_num(leaf, posinf=0.0, neginf=0.0), slope)
-                change, memory = optimiser.update(slope, memory)
-                moving = optax.apply_updates(moving, change)
-                return (moving, memory, jnp.maximum(0.0, multipliers + pressure * outside)), None
-
-            begin = moving, optimiser.init(moving), jnp.zeros(2)
-            (moving, _, _), _ = jax.lax.scan(step, begin, length=iterations)
-            end = eqx.combine(moving, fixed)
-            return end._replace(drift=drifts.settle(drift, end.drift), reward=rewards.settle(reward, end.reward))
-
-        @jax.jit
-        def search(words: Array, begin: Variables, drift: Any, reward: Any) -> tuple[Any, ...]:
-            climbing, judging = jax.random.split(jax.random.wrap_key_data(words))
-            ends = jax.vmap(climb, (0, None, None, None))(begin, drift, reward, jax.random.split(climbing, (paths, 2)))
-            judged = jax.vmap(values, (0, None, None, None))(
-                ends, drift, reward, jax.random.split(judging, (8 * paths, 2))
-            )
-            means = jnp.where(jnp.isfinite(judged).all(axis=1), judged.mean(axis=1), -jnp.inf)
-            best = jnp.argmax(means)
-            found = jax.tree.map(lambda leaf: leaf[best], ends)
-            error = judged[best].std() / np.sqrt(8 * paths - 1)
-            models = drifts.decode(drift, found.drift), rewards.decode(reward, found.reward)
-            return found, *models, means[best], error
-
-        self._search = search
+        )
+        each = (0, None, None, None)
+        ends = jax.vmap(self._climb, each)(begin, drift, reward, climbing)
+        judged = jax.vmap(self._values, each)(ends, drift, reward, judging)
+        means = jnp.where(jnp.isfinite(judged).all(axis=1), judged.mean(axis=1), -jnp.inf)
+        best = jnp.argmax(means)
+        found = jax.tree.map(lambda leaf: leaf[best], ends)
+        error = judged[best].std() / np.sqrt(8 * self.paths - 1)
+        models = self.drifts.decode(drift, found.drift), self.rewards.decode(reward, found.reward)
+        return found, *models, means[best], error
 
     def __call__(self, key: Key, drift: Any, reward: Any, previous: Variables) -> tuple[Optimum, Variables]:
         """The optimistic point in the two sets, climbing from `previous` and from random starts."""

@@ -12,7 +12,6 @@ A radius from covering numbers is far too large for a network to be of use at a 
 grows with the number of weights); runs scale it down, and say so.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
 from purectrl.core.problem import Array
 from purectrl.theory.classes import Rows
+from purectrl.theory.complexity import log_cover_linear
 
 
 class NeuralFit(NamedTuple):
@@ -117,7 +117,7 @@ class NeuralClass:
     def log_cover(self, epsilon: float) -> float:
         """Logarithm of the covering number at scale ε for p weights in a ball: p · log(1 + 2RL/ε)."""
         weights = sum(leaf.size for leaf in jax.tree.leaves(self._fresh(Key(0))))
-        return weights * math.log1p(2 * self.bound * self.lipschitz / epsilon)
+        return log_cover_linear(weights, self.bound, self.lipschitz, epsilon)
 
     def start(self, key: Key, state_dim: int, control_dim: int) -> NeuralFit:
         """A random network and no data; raises if it does not fit the system."""
