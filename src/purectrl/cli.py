@@ -188,7 +188,7 @@ def paper_command(arguments: Sequence[str]) -> int:
 
     if not arguments:
         for item in ITEMS.values():
-            runs = [len(item.groups) * len(item.chosen_seeds(quick)) for quick in (False, True)]
+            runs = [item.count(quick) for quick in (False, True)]
             count = f"{runs[0]} runs ({runs[1]} with --quick)" if item.groups else "no runs"
             print(f"{item.name:20}{item.shows}; {count}, {item.cost}")
         return 0
@@ -210,7 +210,7 @@ def make_item(item: "Item", arguments: PaperArguments) -> int:
 
     folder, seeds = arguments.out / item.name, item.chosen_seeds(arguments.quick)
     engine = {"local": local, "ray": on_ray}[arguments.engine](arguments.workers)
-    total = len(item.groups) * len(seeds)
+    total = item.count(arguments.quick)
     finished = _follow(run_missing(item, folder, seeds, engine), total, folder / "runs", arguments.quiet)
     if finished < total:
         print(f"{finished} of {total} runs finished in {folder}; nothing is drawn: the same command goes on")

@@ -29,6 +29,7 @@ SMALL = {
     "thm3-rollouts": paper.thm3_rollouts(64, (1, 2, 4), seeds=5, quick=3, coefficient=coefficient, **FAST),
     "prop2-independency": paper.prop2_independency(most=16),
     "neural-pendulum": paper.neural_pendulum(seeds=2),
+    "control-main": paper.control_main(seeds=4, quick=2, hard=3, enode=2),
 }
 
 
@@ -50,12 +51,13 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             spec, seed = job.spec, job.spec.seed
             m = group.settings.get("m", 1)
             spent = {"rollouts": spec.settings.measurements // m, "measurements": spec.settings.measurements}
-            spent |= {"updates": 1, "seconds": {"total": 2.0, "plan": 0.5}} | ledger(group, seed)
+            spent |= {"updates": 1, "seconds": {"total": 2.0, "plan": 0.5, "compile": 0.1}} | ledger(group, seed)
             summary = {"experiment": spec.experiment, "algorithm": spec.algorithm, "seed": seed, "status": "finished"}
             summary |= {"ledger": spent, "metrics": metrics(group, seed), "versions": versions()}
             (job.out / "config.json").write_text(json.dumps({"format": 1, **spec.as_dict()}))
             (job.out / "summary.json").write_text(json.dumps(summary))
-            course = [{"measurements": 10 * n, "gap": 1.0 / n} for n in range(1, 6)]
+            tests = {"test_reward": 0.9, "test_solved": True}
+            course = [{"measurements": 10 * n, "gap": 1.0 / n, "seconds": 30.0 * n, **tests} for n in range(1, 6)]
             (job.out / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in course))
 
 

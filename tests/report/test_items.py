@@ -18,7 +18,9 @@ from purectrl.report.reading import read_runs
 
 def flat(group, seed):
     """Every run says the same but for its noise."""
-    return {"gap": 0.2 + 0.1 * noise(group, seed), "covered": True, "gap_random": 2.0, "gap_final": 0.1}
+    gap = 0.2 + 0.1 * noise(group, seed)
+    theory = {"gap": gap, "covered": True, "gap_random": 2.0, "gap_final": 0.1}
+    return theory | {"reward": 1.0 - gap, "reward_min": 0.5, "reward_after_5": 0.99, "solved": True}
 
 
 def finished(name, out, metrics=flat, **more):
@@ -191,6 +193,35 @@ def spoil(path, part, **values):
     content = json.loads(path.read_text())
     content[part] |= values
     path.write_text(json.dumps(content))
+
+
+def test_control_compares_seeds_that_both_algorithms_have(tmp_path):
+    def metrics(group, seed):
+        # the third seed of PURE_ENODE, which ENODE does not have, would spoil the comparison
+        reward = {"enode": 0.9, "pure-enode": 0.95 if seed < 2 else 0.1}[group.algorithm] + 0.01 * seed
+        return {"reward": reward, "reward_min": 0.0, "reward_after_5": 0.9, "solved": seed != 1}
+
+    def ledger(group, seed):
+        updates, seconds = {"enode": (25, 100.0), "pure-enode": (6, 40.0)}[group.algorithm]
+        return {"updates": updates, "seconds": {"total": seconds, "compile": 1.0}}
+
+    found = finished("control-main", tmp_path, metrics, ledger=ledger)
+    systems = found["numbers"]["systems"]
+    assert {name: [len(entry[a]["seeds"]) for a in ("pure-enode", "enode")] for name, entry in systems.items()} == {
+        "pendulum": [4, 4],
+        "cartpole": [3, 2],
+        "acrobot": [3, 2],
+    }
+    assert systems["cartpole"]["time_ratio"]["value"] == 0.4
+    marks = {mark["asks"]: mark for mark in found["marks"]}
+    assert marks["`pendulum`: solved on at least 80% of the seeds"]["found"] == "3 of 4"
+    assert marks["`cartpole`: at most 0.55 of the seconds of ENODE"]["found"].endswith("6 updates against 25")
+    reward = marks["`cartpole`: reward of PURE_ENODE within one standard deviation of ENODE's, or better"]
+    assert (reward["met"], reward["found"]) == (
+        True,
+        "0.955 against 0.905, standard deviation 0.007, 2 seeds",
+    )
+    assert not marks["`acrobot`: mean reward at least 0.94 on at least 60% of the seeds"]["found"].startswith("3")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ LINEAR: Mapping[str, Any] = {"classes": "linear", "dimension": 1}
 LIGHT: Mapping[str, Any] = {**LINEAR, "radius_scale": 0.05, "starts": 4, "iterations": 40, "paths": 128, "steps": 20}
 """The same with small radii, since with the theorem's nothing is learned at small N, and with a planner that Algorithm 1 can
 afford after every episode."""
+SYSTEMS = ("pendulum", "cartpole", "acrobot")
+"""Those of the paper's control experiments."""
 SIMULATION: Mapping[str, int] = {"pasts": 32, "futures": 256, "pool": 2048}
 """How much to simulate for C_{T,m}, which varies over many powers of ten."""
 
@@ -51,6 +53,7 @@ class Group:
         name: their directory; groups with different algorithms may share one.
         label: what figures and tables call the series that they are a point of.
         settings: what differs from the algorithm's preset.
+        most_seeds: run with no more than so many of the item's seeds, the first ones.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Group:
     experiment: str
     algorithm: str
     settings: Mapping[str, Any]
+    most_seeds: int | None = None
 
     def spec(self, seed: int) -> Spec:
         """One of the runs."""
@@ -107,7 +111,12 @@ class Item:
         from purectrl.experiments.sweep import Job
 
         runs = folder.absolute() / "runs" / group.name
-        return [Job(group.spec(seed), runs / f"{group.algorithm}-seed{seed}") for seed in seeds]
+        chosen = seeds[: group.most_seeds]
+        return [Job(group.spec(seed), runs / f"{group.algorithm}-seed{seed}") for seed in chosen]
+
+    def count(self, quick: bool) -> int:
+        """How many runs the item consists of."""
+        return sum(len(self.chosen_seeds(quick)[: group.most_seeds]) for group in self.groups)
 
 
 def run_missing(item: Item, folder: Path, seeds: Sequence[int], engine: "Engine") -> "Iterator[Outcome]":
@@ -333,6 +342,25 @@ def neural_pendulum(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
     )
 
 
+def control_main(
+    seeds: int = 10, quick: int = 2, hard: int = 5, enode: int = 3, systems: Sequence[str] = SYSTEMS, **common: Any
+) -> Item:
+    """ENODE and PURE_ENODE on the three systems; `hard` and `enode` are the most seeds on those that take long."""
+    groups = [
+        Group(system, label, system, algorithm, common, None if system == "pendulum" else most)
+        for system in systems
+        for label, algorithm, most in (("PURE_ENODE", "pure-enode", hard), ("ENODE", "enode", enode))
+    ]
+    return Item(
+        "control-main",
+        "Continuous-time control: PURE_ENODE beside ENODE, the same learner with fewer updates",
+        tuple(groups),
+        seeds,
+        quick,
+        cost="about an hour and a half, 40 minutes with --quick",
+    )
+
+
 ITEMS: Mapping[str, Item] = {
     item.name: item
     for item in (
@@ -342,6 +370,7 @@ ITEMS: Mapping[str, Item] = {
         thm3_rollouts(),
         prop2_independency(),
         neural_pendulum(),
+        control_main(),
     )
 }
 """What `purectrl paper` knows."""

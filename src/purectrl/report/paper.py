@@ -17,7 +17,7 @@ from purectrl.core.errors import StoreError, choose
 from purectrl.experiments.files import to_json, write_atomically
 from purectrl.experiments.paper import Item, read_computed
 from purectrl.experiments.runner import versions
-from purectrl.report import coverage, independency, neural, rate, rollouts, switches
+from purectrl.report import control, coverage, independency, neural, rate, rollouts, switches
 from purectrl.report.figures import save
 from purectrl.report.findings import Findings
 from purectrl.report.reading import Runs, common_versions, read_runs
@@ -37,6 +37,7 @@ REPORTS: Mapping[str, Report] = {
     "thm3-rollouts": Report(rollouts.analyse, rollouts.draw),
     "prop2-independency": Report(independency.analyse, independency.draw),
     "neural-pendulum": Report(neural.analyse, neural.draw),
+    "control-main": Report(control.analyse, control.draw),
 }
 
 
