@@ -5,12 +5,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-RUN    ?= runs/lqr
+RUN    ?= runs/pendulum
 
 .PHONY: help run test test-all lint format benchmark clean
 
 help:
-	@echo "make run        install, run the main job into $(RUN), say what it wrote (RUN=DIR for another place)"
+	@echo "make run        install, learn to swing up a pendulum in $(RUN), film it (RUN=DIR for another place)"
 	@echo "make test       install what the tests need, lint, type-check, test"
 	@echo "make test-all   the same and the deep, long checks"
 	@echo "make benchmark  measure the costs, write docs/results.md"
@@ -22,7 +22,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[video]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
@@ -32,7 +32,8 @@ $(VENV)/installed-dev: $(VENV)/installed
 # a run that is there already is shown, one that was stopped goes on
 run: $(VENV)/installed
 	@if [ -e "$(RUN)/config.json" ]; then $(BIN)/purectrl resume "$(RUN)"; \
-	else $(BIN)/purectrl run lqr --algorithm pure-low-switch --out "$(RUN)"; fi
+	else $(BIN)/purectrl run pendulum --algorithm pure-enode --out "$(RUN)"; fi
+	@$(BIN)/purectrl evaluate "$(RUN)" --video
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
