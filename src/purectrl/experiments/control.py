@@ -66,7 +66,9 @@ def swing_up(name: str, config: ControlConfig) -> Task:
         if not tests:
             return {}
         last = {name.removeprefix("test_"): value for name, value in tests[-1].items() if name.startswith("test_")}
-        return last | {"reward_curve": [[test["rollouts"], test["test_reward"]] for test in tests]}
+        failed = sum("rolled_back" in record for record in records)
+        curve = {"reward_curve": [[test["rollouts"], test["test_reward"]] for test in tests]}
+        return last | curve | ({"rolled_back": failed} if failed else {})
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
         return judged(test(Key.from_seed(seed).child("evaluate"), plan, times_of_tests(episodes)))
