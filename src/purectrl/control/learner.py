@@ -127,6 +127,9 @@ class ControlLearner:
         begin = time.perf_counter()
         seen, first = data.view, not state.follow
         state = state._replace(updates=state.updates + 1)
+        if not first:
+            amplitudes = np.roll(np.array(AMPLITUDES, np.float32), state.explored - data.episodes)
+            state = state._replace(amplitudes=amplitudes)
         ensemble, loss = self._fit(state.ensemble, seen, first, key)
         where = places(seen, self.fitting.points, self.longest_gap)
         wrong = judge_fit(self.fitting, self.integrate, state.ensemble, ensemble, seen, where)
@@ -155,11 +158,10 @@ class ControlLearner:
         wrong = judge_policy(*how, (actor, critic), (better.actor, better.critic), _jax(key, "judge"), region)
         if wrong:
             return state, _rolled_back(state, data, f"{wrong}: actor and critic stay as they were")
-        explored = data.episodes if first else state.explored
-        amplitudes = np.roll(np.array(AMPLITUDES, np.float32), explored - data.episodes)
-        state = state._replace(
-            actor=better.actor, critic=better.critic, follow=1.0, amplitudes=amplitudes, explored=explored
-        )
+        state = state._replace(actor=better.actor, critic=better.critic)
+        if first:
+            amplitudes = np.array(AMPLITUDES, np.float32)
+            state = state._replace(follow=1.0, amplitudes=amplitudes, explored=data.episodes)
         rewards = np.asarray(better.reward)
         info = {
             "planned_reward": float(better.planned[-1]),
