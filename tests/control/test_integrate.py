@@ -68,3 +68,11 @@ def test_the_control_is_linear_between_its_measurements():
 def test_no_step_at_all_is_refused():
     with pytest.raises(InputError, match="steps: a gap needs at least one step, not 0"):
         midpoint_in(0)
+
+
+def test_dopri5_says_that_it_has_not_arrived():
+    """x' = x² from 1 is at infinity after one second; up to there it is 1/(1 − t)."""
+    blow_up = lambda x, s: x**2  # noqa: E731
+    found = [TIGHT(blow_up, jnp.ones((1, 1)), jnp.full((1, 1), seconds)) for seconds in (0.5, 2.0)]
+    assert found[0] == pytest.approx(2.0, rel=1e-4)
+    assert np.isnan(found[1]).all()

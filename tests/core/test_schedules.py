@@ -1,5 +1,6 @@
 """Schedules against the rules they stand for, written out as loops."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -56,6 +57,13 @@ def test_misfit_updates_only_the_set_that_failed(drift, reward, which):
     assert schedule.watches_fit
 
 
+def test_misfit_waits_for_the_exploring_episodes():
+    schedule, wrong = on_misfit(5.0, initial=3), Excess(math.inf, 0.0)
+    for rollouts, block, which in [(0, 3, Which.NEITHER), (2, 1, Which.NEITHER), (3, 3, Which.DRIFT)]:
+        ledger = Ledger(rollouts=rollouts)
+        assert (schedule.block(ledger, 1), schedule.due(ledger, wrong)) == (block, which)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -69,6 +77,7 @@ def test_misfit_updates_only_the_set_that_failed(drift, reward, which):
         (lambda: geometric(10, 0), "growth: the growth factor η must be positive, not 0"),
         (lambda: geometric(10, 2, -1), "initial: the number of exploring episodes cannot be negative"),
         (lambda: on_misfit(0.0), "factor: the misfit test needs a positive factor, not 0.0"),
+        (lambda: on_misfit(5.0, -1), "initial: the number of exploring episodes cannot be negative, got -1"),
     ],
 )
 def test_wrong_arguments_are_named(make, message):

@@ -1,17 +1,21 @@
 """Control experiments: one learner, two schedules; runs that resume; tests on their own account; a policy to take away."""
 
+import dataclasses
 import json
+import re
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 from helpers import left_by
 
-from purectrl.core import InputError, Key
+from purectrl.control.soundness import Diverged
+from purectrl.core import InputError, Key, MeasurementError, Measurements, Which
 from purectrl.core.schedules import update_points
 from purectrl.experiments import Spec, evaluate, experiment, load_policy, resume, run
 from purectrl.experiments.config import make_sampler, make_schedule
-from purectrl.experiments.runner import EVALUATED, _line
+from purectrl.experiments.runner import EVALUATED, _line, learned
 from purectrl.experiments.store import Store, read_records
 
 TINY = {
@@ -135,24 +139,164 @@ def test_a_run_may_stop_when_solved_and_says_what_it_left_unspent(tmp_path, monk
     assert len(read_records(tmp_path / "run")) == 1
 
 
-def test_a_model_that_diverges_is_rolled_back_and_the_run_goes_on():
-    task = Spec.of("pendulum", "pure-enode", **TINY, fit_rate=1e12).build()
-    begin = task.loop.init(Key.from_seed(0))
-    state, record = task.loop.step(begin)
-    assert record.info["rolled_back"] == "the fit of the model diverged"
-    assert state.learner is begin.learner
-    state, record = task.loop.step(state)
-    assert state.ledger.measurements == 40
+LONGER = TINY | {"match_iterations": 40, "first_iterations": 40, "later_iterations": 40, "plan_iterations": 40}
 
 
-def test_a_critic_that_is_not_finite_is_found_out_and_the_actor_stays():
-    task = Spec.of("pendulum", "pure-enode", **TINY).build()
-    begin = task.loop.init(Key.from_seed(0))
-    broken = jax.tree.map(lambda array: array * np.nan, begin.learner.critic)
-    state, record = task.loop.step(begin._replace(learner=begin.learner._replace(critic=broken)))
-    assert record.info["rolled_back"] == "the policy improvement diverged"
-    assert state.learner.actor is begin.learner.actor
-    assert state.learner.follow == 0.0
+@pytest.fixture(scope="module")
+def second():
+    """A healthy loop before its second update."""
+    loop = Spec.of("pendulum", "pure-enode", **LONGER).build().loop
+    return loop, loop.step(loop.init(Key.from_seed(0)))[0]
+
+
+def broken(state, part, factor):
+    """The state with the weights of the ensemble, the actor or the critic multiplied by a factor."""
+    net = getattr(state.learner, part)
+    layers = jax.tree.map(lambda array: factor * array, net.layers)
+    net = eqx.tree_at(lambda net: net.layers, net, layers)
+    return state._replace(learner=state.learner._replace(**{part: net}))
+
+
+def unchanged(one, other):
+    return all(np.array_equal(*pair) for pair in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+@pytest.mark.filterwarnings("always::purectrl.control.soundness.Diverged")
+def test_a_model_that_diverges_is_rolled_back_and_the_run_goes_on(tmp_path, capsys):
+    """With a rate a thousand times too large no fit succeeds: all episodes explore, all are kept, and the user is told."""
+    spec = Spec.of("pendulum", "pure-enode", **LONGER, fit_rate=1.0)
+    begin = spec.build().loop.init(Key.from_seed(0))
+    summary = run(spec, tmp_path / "run", quiet=True)
+    found = [record["rolled_back"] for record in read_records(tmp_path / "run") if "rolled_back" in record]
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"warning: {message}" for message in found]
+    pattern = r"update (\d), after (\d) episodes: the fit of the model diverged \(loss [\d.]+ before it, \S+ after it\)"
+    assert [re.match(pattern, message).groups() for message in found] == [("1", "1"), ("2", "2")]
+    assert (summary["ledger"]["measurements"], summary["metrics"]["rolled_back"]) == (80, 2)
+    _, plan = learned(tmp_path / "run")
+    assert unchanged(plan.policy.actor, begin.learner.actor)
+    assert plan.policy.follow == 0.0
+
+
+@pytest.mark.parametrize("factor", [np.nan, 1e3])
+def test_a_model_that_is_no_number_or_explodes_is_found_out_at_a_later_update(second, factor):
+    loop, state = second
+    bad = broken(state, "ensemble", factor)
+    with pytest.warns(Diverged, match="update 2, after 2 episodes: the fit of the model diverged"):
+        after, record = loop.step(bad)
+    assert "model and policy stay as they were" in record.info["rolled_back"]
+    assert unchanged((after.learner.actor, after.learner.critic), (state.learner.actor, state.learner.critic))
+    assert (after.ledger.measurements, after.data.episodes, after.learner.follow) == (40, 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "settings", "message"),
+    [
+        ("actor", {"actor_rate": 2.0}, "the policy improvement diverged"),
+        ("critic", {"critic_rate": 1.0}, "diverged"),
+    ],
+)
+def test_a_policy_that_diverges_is_rolled_back_and_the_model_is_kept(second, part, settings, message):
+    _, state = second
+    loop = Spec.of("pendulum", "pure-enode", **LONGER, **settings).build().loop
+    for begin, number in ((loop.init(Key.from_seed(0)), 1), (state, 2)):
+        with pytest.warns(Diverged, match=f"update {number}, after {number} episodes: .*{message}"):
+            after, record = loop.step(begin)
+        assert "actor and critic stay as they were" in record.info["rolled_back"]
+        assert unchanged((after.learner.actor, after.learner.critic), (begin.learner.actor, begin.learner.critic))
+        assert not unchanged(after.learner.ensemble, begin.learner.ensemble)
+        assert after.learner.follow == begin.learner.follow
+        assert record.info["fit_loss"] > 0
+
+
+@pytest.mark.parametrize("part", ["actor", "critic"])
+def test_an_actor_or_a_critic_that_is_no_number_is_found_out(second, part):
+    loop, state = second
+    with pytest.warns(Diverged, match="update 2, after 2 episodes: .* diverged"):
+        after, _ = loop.step(broken(state, part, np.nan))
+    assert np.isnan(getattr(after.learner, part).layers[0].weight).all()
+
+
+def test_after_a_rollback_the_run_learns_again(second):
+    """The third update is as good as any: nothing of the one that failed is left."""
+    loop, state = second
+    with pytest.warns(Diverged):
+        after, _ = loop.step(broken(state, "ensemble", np.nan))
+    mended = after._replace(learner=after.learner._replace(ensemble=state.learner.ensemble))
+    learner, info, _ = loop.learner.update(mended.learner, mended.data, Which.BOTH, Key.from_seed(1))
+    assert "rolled_back" not in info
+    assert (learner.updates, learner.watch.fitted) == (3, 2)
+
+
+def test_measurements_that_are_no_numbers_end_the_run_before_they_are_learned_from(second):
+    loop, state = second
+
+    def rollout(key, plan, times):
+        seen = loop.oracle.rollout(key, plan, times)
+        return Measurements(seen.t, np.where(seen.t[..., None] > 1, np.nan, seen.x), seen.u, r=seen.r)
+
+    bad = dataclasses.replace(loop, oracle=dataclasses.replace(loop.oracle, rollout=rollout))
+    with pytest.raises(MeasurementError, match="x is not finite in episode 0 of this block at time t = "):
+        bad.step(state)
+
+
+WATCHED = TINY | {"measurements": 160, "schedule": "on-misfit", "initial": 2}
+
+
+def test_on_misfit_updates_when_the_ensemble_has_stopped_fitting(tmp_path):
+    """After the exploring episodes, after the first under a policy, and then when the excess loss reaches the factor."""
+    out = tmp_path / "run"
+    summary = run(Spec.of("pendulum", "pure-enode", **WATCHED, factor=0.5), out, quiet=True)
+    records = read_records(out)
+    assert summary["ledger"]["measurements"] == 160
+    assert [record["rollouts"] for record in records][:2] == [2, 3]
+    assert [record["excess_drift"] for record in records[:2]] == [None, None]  # infinite
+    assert {record["excess_reward"] for record in records} == {0.0}
+    assert [record["updated"] == "drift" for record in records[2:]] == [
+        record["excess_drift"] >= 0.5 for record in records[2:]
+    ]
+    assert {record["updated"] for record in records} == {"drift", "neither"}
+
+
+def test_a_run_on_misfit_resumes_bit_for_bit(tmp_path):
+    spec = Spec.of("pendulum", "pure-enode", **WATCHED)
+    run(spec, tmp_path / "whole", quiet=True)
+    task = spec.build()
+    with Store.create(tmp_path / "part", spec.as_dict()) as store:
+        state = store.restore(task.loop.init(Key.from_seed(0)), pytest.fail)
+        for _ in range(3):  # into the middle of what is summed up
+            state, record = task.loop.step(state)
+            line = _line(state, record, task)
+            store.append(line)
+            state = state._replace(ledger=state.ledger.evaluated(line.get(EVALUATED, 0)))
+        assert state.learner.watch.since > 0
+        store.checkpoint(state)
+    resume(tmp_path / "part", quiet=True)
+    assert left_by(tmp_path / "part") == left_by(tmp_path / "whole")
+
+
+def test_what_running_ahead_foresaw_is_what_is_found():
+    """The decisions are those of one episode at a time, to the last bit."""
+    loop = Spec.of("pendulum", "pure-enode", **WATCHED).build().loop
+    state, learner = loop.init(Key.from_seed(0)), loop.learner
+    for _ in range(2):
+        state, _ = loop.step(state)
+    after, record = loop.step(state)
+    foreseen = learner.excesses(state.learner, record.block)
+    step_by_step, now = [], state.learner
+    for episodes in range(1, record.block.episodes + 1):
+        found, now = learner.excess(now, state.data.append(record.block.first(episodes)), Key(0))
+        step_by_step.append(found)
+    assert foreseen == step_by_step
+    assert record.excess == step_by_step[-1]
+    assert learner.excess(now, after.data, Key(0)) == (step_by_step[-1], now)  # nothing new, nothing changed
+
+
+def test_geometric_batches_are_there_to_try(tmp_path):
+    settings = TINY | {"schedule": "geometric", "first": 20.0, "measurements": 160}
+    run(Spec.of("pendulum", "pure-enode", **settings), tmp_path / "run", quiet=True)
+    found = [record["rollouts"] for record in read_records(tmp_path / "run") if record["updated"] == "both"]
+    assert found == [2, 3, 5]  # 2^κ · 20 / 20 ≤ n − 1
 
 
 @pytest.mark.parametrize(

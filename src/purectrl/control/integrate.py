@@ -41,7 +41,11 @@ def midpoint_in(steps: int) -> Integrator:
 
 
 def dopri5(rtol: float = 1e-4, atol: float = 1e-5, most_steps: int = 256) -> Integrator:
-    """Dormand and Prince's adaptive method of order 5 (Diffrax), which the paper uses. All rows share the step size."""
+    """Dormand and Prince's adaptive method of order 5 (Diffrax), which the paper uses. All rows share the step size.
+
+    Where `most_steps` are not enough, as under a model that has diverged, the result is NaN: an update can be rolled back, a
+    program that has ended cannot.
+    """
 
     def integrate(rate: Rate, x: Array, gap: Array) -> Array:
         solution = diffrax.diffeqsolve(
@@ -53,9 +57,10 @@ def dopri5(rtol: float = 1e-4, atol: float = 1e-5, most_steps: int = 256) -> Int
             y0=x,
             stepsize_controller=diffrax.PIDController(rtol, atol),
             max_steps=most_steps,
+            throw=False,
         )
         assert solution.ys is not None
-        return solution.ys[0]
+        return jnp.where(solution.result == diffrax.RESULTS.successful, solution.ys[0], jnp.nan)
 
     return integrate
 

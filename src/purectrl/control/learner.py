@@ -4,6 +4,7 @@ Both algorithms are this learner; they differ in the schedule (and, if one likes
 """
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,9 +16,10 @@ import numpy as np
 
 from purectrl.control.actor_critic import Improving, Region, improve
 from purectrl.control.integrate import Integrator, midpoint
+from purectrl.control.misfit import Watch, places, watched, watching
 from purectrl.control.model import Ensemble, Fitting, fit, scales, sequences
 from purectrl.control.policy import Actor, Behaviour, Critic
-from purectrl.core.errors import InputError
+from purectrl.control.soundness import Diverged, judge_fit, judge_policy
 from purectrl.core.keys import Key
 from purectrl.core.learner import Update
 from purectrl.core.measurement import Dataset, Measurements
@@ -45,6 +47,10 @@ class ControlState(NamedTuple):
     """Size of the noise in the episodes to come [levels]."""
     explored: int
     """Episodes before the first update."""
+    updates: int = 0
+    """Updates so far, those that were rolled back among them."""
+    watch: Watch = Watch()
+    """How well the ensemble fits the episodes since the last update."""
 
 
 @dataclass(frozen=True)
@@ -100,49 +106,69 @@ class ControlLearner:
         return state
 
     def excess(self, state: ControlState, data: Dataset, key: Key) -> tuple[Excess, ControlState]:
-        """Not there yet."""
-        raise InputError("schedule: on-misfit does not know yet how well an ensemble fits; take batches or geometric")
+        """What Algorithm 2 compares with 5 (`control/misfit.py`). The reward is known, so it always fits."""
+        seen, looked = data.view, state.watch.fitted + state.watch.since
+        new = Measurements(seen.t[looked:], seen.x[looked:], seen.u[looked:])
+        watch = [state.watch, *self._watched(state, new)][-1]
+        return Excess(watch.excess, 0.0), state._replace(watch=watch)
 
     def excesses(self, state: ControlState, block: Measurements) -> Sequence[Excess]:
-        """Not there yet."""
-        raise InputError("schedule: on-misfit does not know yet how well an ensemble fits; take batches or geometric")
+        """The same after each episode of `block`."""
+        return [Excess(watch.excess, 0.0) for watch in self._watched(state, block)]
 
     def update(self, state: ControlState, data: Dataset, which: Which, key: Key) -> Update:
         """Trains f on all data, then π in f (Algorithm 5, lines 6 and 7).
 
-        If one of them leaves the finite numbers, what was there before stays, and `info` says `rolled_back`.
+        A part that has diverged (`control/soundness.py`) is rolled back: what was there before stays, `info` says
+        `rolled_back`, and a warning tells the user. The run goes on, even if that was the first fit and episodes go on
+        exploring: to end it here would throw away the measurements of this step, which are what is scarce, and the next
+        update has more of them. Whoever reads the warning may stop, and nothing is lost.
         """
         begin = time.perf_counter()
         seen, first = data.view, not state.follow
+        state = state._replace(updates=state.updates + 1)
+        if not first:
+            amplitudes = np.roll(np.array(AMPLITUDES, np.float32), state.explored - data.episodes)
+            state = state._replace(amplitudes=amplitudes)
         ensemble, loss = self._fit(state.ensemble, seen, first, key)
-        sound = finite((ensemble, loss))
+        where = places(seen, self.fitting.points, self.longest_gap)
+        wrong = judge_fit(self.fitting, self.integrate, state.ensemble, ensemble, seen, where)
+        if wrong:
+            info = _rolled_back(state, data, f"{wrong}: model and policy stay as they were")
+            return Update(state, info, {"fit": time.perf_counter() - begin})
+        # episodes that explored at random say nothing about those to come
+        newest = data.episodes if first else state.watch.fitted
+        watch = watching(self.fitting, self.integrate, ensemble, seen, where, newest)
+        state = state._replace(ensemble=ensemble, watch=watch)
         fitted = time.perf_counter()
-        if not sound:
-            return Update(state, {"rolled_back": "the fit of the model diverged"}, {"fit": fitted - begin})
 
-        region = self._region(seen)
+        state, info = self._improve(state, data, key)
+        seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
+        return Update(state, {"fit_loss": float(loss)} | info, seconds)
+
+    def _improve(self, state: ControlState, data: Dataset, key: Key) -> tuple[ControlState, dict[str, Any]]:
+        """The policy improved under the ensemble, or the state as it was if that has diverged; and what to say about it."""
+        region, first = self._region(data.view), not state.follow
         actor, critic = state.actor, state.critic
         if first:
             scale = policy_scale(self.mechanism, region)
             actor, critic = (eqx.tree_at(lambda net: net.scale, net, scale) for net in (actor, critic))
-        better = improve(self.improving, self.integrate, ensemble, actor, critic, _jax(key, "improve"), region)
-        sound = finite((better.actor, better.critic))
-        seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
-        if not sound:
-            kept = state._replace(ensemble=ensemble)
-            return Update(kept, {"rolled_back": "the policy improvement diverged", "fit_loss": float(loss)}, seconds)
-
-        rewards, planned = np.asarray(better.reward), np.asarray(better.planned)
-        explored = data.episodes if first else state.explored
-        amplitudes = np.roll(np.array(AMPLITUDES, np.float32), explored - data.episodes)
-        state = ControlState(ensemble, better.actor, better.critic, 1.0, amplitudes, explored)
+        how = self.improving, self.integrate, state.ensemble
+        better = improve(*how, actor, critic, _jax(key, "improve"), region)
+        wrong = judge_policy(*how, (actor, critic), (better.actor, better.critic), _jax(key, "judge"), region)
+        if wrong:
+            return state, _rolled_back(state, data, f"{wrong}: actor and critic stay as they were")
+        state = state._replace(actor=better.actor, critic=better.critic)
+        if first:
+            amplitudes = np.array(AMPLITUDES, np.float32)
+            state = state._replace(follow=1.0, amplitudes=amplitudes, explored=data.episodes)
+        rewards = np.asarray(better.reward)
         info = {
-            "fit_loss": float(loss),
-            "planned_reward": float(planned[-1]),
+            "planned_reward": float(better.planned[-1]),
             "imagined_reward": float(rewards.mean()),
             "imagined_worst": float(rewards.min()),
         }
-        return Update(state, info, seconds)
+        return state, info
 
     def plan(self, state: ControlState) -> Plan:
         """The actor with the noise of the episodes to come; they start in the mechanism's box."""
@@ -159,6 +185,10 @@ class ControlLearner:
         rates = self.first_iterations if first else self.later_iterations, self.rate, self.last_rate
         return fit(self.fitting, self.integrate, ensemble, _jax(key, "fit"), data, *rates)
 
+    def _watched(self, state: ControlState, seen: Measurements) -> list[Watch]:
+        """The watch over the ensemble after each episode of `seen`."""
+        return watched(self.fitting, self.integrate, state.ensemble, state.watch, seen, self.longest_gap)
+
     def _region(self, seen: Measurements) -> Region:
         """Where the early part of episodes goes. Later on, a cart on a long rail may be a kilometre away."""
         x, t = seen.x.reshape(-1, seen.x.shape[-1]), seen.t.ravel()
@@ -169,15 +199,6 @@ class ControlLearner:
         states = np.zeros((self.rows, x.shape[-1]), np.float32)
         states[: len(inside)] = inside
         return Region(states, np.int32(len(inside)), limits.astype(np.float32))
-
-
-def finite(tree: Any) -> bool:
-    """Whether every number in a tree of arrays is finite.
-
-    >>> finite((1.0, jnp.ones(2))), finite([jnp.array([0.0, jnp.nan])])
-    (True, False)
-    """
-    return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
 
 def policy_scale(mechanism: Mechanism, region: Region) -> Array:
@@ -191,3 +212,10 @@ def policy_scale(mechanism: Mechanism, region: Region) -> Array:
 
 def _jax(key: Key, name: str) -> Any:
     return jax.random.wrap_key_data(key.child(name).words())
+
+
+def _rolled_back(state: ControlState, data: Dataset, what: str) -> dict[str, Any]:
+    """What to write down about an update that was rolled back; the user is told, too."""
+    message = f"update {state.updates}, after {data.episodes} episodes: {what}"
+    warnings.warn(message, Diverged, stacklevel=4)
+    return {"rolled_back": message}

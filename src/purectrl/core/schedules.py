@@ -160,18 +160,26 @@ def geometric(first: float, growth: float, initial: int = 0) -> Schedule:
     return Schedule(f"geometric({first:g}, {growth:g})", block, due)
 
 
-def on_misfit(factor: float = 5.0) -> Schedule:
+def on_misfit(factor: float = 5.0, initial: int = 0) -> Schedule:
     """Only the model that has stopped fitting: L(f_n) ≥ min L + factor · β_F, the same for b (Algorithm 2, lines 6 and 7).
+
+    Nothing is updated before `initial` episodes of exploration.
 
     >>> on_misfit(5.0).due(Ledger(), Excess(drift=5.0, reward=4.9))
     <Which.DRIFT: 1>
     """
     require(factor > 0, f"factor: the misfit test needs a positive factor, not {factor}")
+    require(initial >= 0, f"initial: the number of exploring episodes cannot be negative, got {initial}")
+
+    def block(ledger: Ledger, m: int) -> int:
+        # the longer nothing happened, the more episodes a simulator may run ahead of the next decision
+        return initial - ledger.rollouts if ledger.rollouts < initial else max(1, ledger.rollouts)
 
     def due(ledger: Ledger, excess: Excess | None) -> Which:
         assert excess is not None
+        if ledger.rollouts < initial:
+            return Which.NEITHER
         drift = Which.DRIFT if excess.drift >= factor else Which.NEITHER
         return drift | Which.REWARD if excess.reward >= factor else drift
 
-    # the longer nothing happened, the more episodes a simulator may run ahead of the next decision
-    return Schedule(f"on-misfit({factor:g})", lambda ledger, m: max(1, ledger.rollouts), due, watches_fit=True)
+    return Schedule(f"on-misfit({factor:g})", block, due, watches_fit=True)

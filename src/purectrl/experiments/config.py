@@ -46,7 +46,7 @@ class LoopConfig:
     update: Literal["before", "after"] = "after"
     """Whether a batch is learned from at its start or at its end (batches schedule)."""
     initial: int = 0
-    """η_init, exploring episodes before the first batch (batches and geometric schedules)."""
+    """η_init, exploring episodes before the first batch (all schedules but every)."""
     first: float = 64.0
     """B₁, measurements before the first update (geometric schedule)."""
     growth: float = 2.0
@@ -267,7 +267,7 @@ def make_schedule(config: LoopConfig) -> Schedule:
         "every": lambda: schedules.every(config.every),
         "batches": lambda: schedules.batches(config.batches, config.update, config.initial),
         "geometric": lambda: schedules.geometric(config.first, config.growth, config.initial),
-        "on-misfit": lambda: schedules.on_misfit(config.factor),
+        "on-misfit": lambda: schedules.on_misfit(config.factor, config.initial),
     }
     return makers[config.schedule]()
 

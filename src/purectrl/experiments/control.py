@@ -17,7 +17,7 @@ from purectrl.control.actor_critic import Improving
 from purectrl.control.evaluation import EPISODES, judged, times_of_tests, trial
 from purectrl.control.exploration import SmoothNoise
 from purectrl.control.integrate import dopri5, midpoint
-from purectrl.control.learner import ControlLearner
+from purectrl.control.learner import AMPLITUDES, ControlLearner
 from purectrl.control.model import Fitting
 from purectrl.control.rollout import feedback
 from purectrl.core.errors import InputError, require
@@ -47,7 +47,8 @@ def swing_up(name: str, config: ControlConfig) -> Task:
     rollout = feedback(mechanism, SmoothNoise(config.horizon), config.diffusion)
     if config.observation_std:
         rollout = observed_with_noise(rollout, config.observation_std)
-    oracle = Oracle(rollout, config.horizon, Budget(config.measurements))
+    # where the schedule decides after each episode, the simulation runs as far ahead as the exploration noise has sizes
+    oracle = Oracle(rollout, config.horizon, Budget(config.measurements), ahead=len(AMPLITUDES))
     learner = make_learner(mechanism, config)
     loop = Loop(oracle, make_sampler(config), make_schedule(config), learner, make_output(config))
     test = trial(mechanism, config.diffusion)
@@ -65,7 +66,9 @@ def swing_up(name: str, config: ControlConfig) -> Task:
         if not tests:
             return {}
         last = {name.removeprefix("test_"): value for name, value in tests[-1].items() if name.startswith("test_")}
-        return last | {"reward_curve": [[test["rollouts"], test["test_reward"]] for test in tests]}
+        failed = sum("rolled_back" in record for record in records)
+        curve = {"reward_curve": [[test["rollouts"], test["test_reward"]] for test in tests]}
+        return last | curve | ({"rolled_back": failed} if failed else {})
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
         return judged(test(Key.from_seed(seed).child("evaluate"), plan, times_of_tests(episodes)))

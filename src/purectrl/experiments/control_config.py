@@ -65,9 +65,6 @@ class ControlConfig(LoopConfig):
         super().check()
         require(self.horizon > 0, f"horizon: the episode length T must be positive, not {self.horizon}")
         make_sampler(self)(Key(0), 1, Context(self.horizon))  # do its windows fit?
-        require(
-            self.schedule != "on-misfit", "schedule: on-misfit is not there for control yet; take batches or geometric"
-        )
         for name in ("diffusion", "observation_std", "match_iterations"):
             require(getattr(self, name) >= 0, f"{name}: cannot be negative, got {getattr(self, name)}")
         for name in (
