@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purectrl.control.actor_critic import Improving, Region, improve
+from purectrl.control.dynamics import Dynamics, Maker, noise_of
 from purectrl.control.integrate import Integrator, midpoint
 from purectrl.control.model import Ensemble, Fitting, fit, scales, sequences
 from purectrl.control.policy import Actor, Behaviour, Critic
@@ -36,7 +37,7 @@ ENOUGH = 100
 class ControlState(NamedTuple):
     """Everything that was learned."""
 
-    ensemble: Ensemble
+    ensemble: Dynamics
     actor: Actor
     critic: Critic
     follow: float
@@ -65,6 +66,7 @@ class ControlLearner:
         longest_gap: two measurements further apart are not used as neighbours.
         early: seconds from the start of an episode whose states say where to plan.
         integrate: how the model is integrated.
+        dynamics: makes the untrained model; another family, or one that learns its noise.
     """
 
     mechanism: Mechanism
@@ -82,12 +84,13 @@ class ControlLearner:
     longest_gap: float = 0.15
     early: float = 5.0
     integrate: Integrator = midpoint
+    dynamics: Maker = Ensemble.random
 
     def init(self, key: Key) -> ControlState:
         """Untrained networks (Algorithm 5, line 1); the first plan explores at random."""
         mechanism, hidden = self.mechanism, (self.width,)
         return ControlState(
-            Ensemble.random(key.child("ensemble").generator(), mechanism, self.members, 3 * hidden),
+            self.dynamics(key.child("ensemble").generator(), mechanism, self.members, 3 * hidden),
             Actor.random(key.child("actor").generator(), mechanism, 2 * hidden),
             Critic.random(key.child("critic").generator(), mechanism, 2 * hidden),
             follow=0.0,
@@ -141,6 +144,7 @@ class ControlLearner:
             "planned_reward": float(planned[-1]),
             "imagined_reward": float(rewards.mean()),
             "imagined_worst": float(rewards.min()),
+            **noise_of(ensemble),
         }
         return Update(state, info, seconds)
 
@@ -148,7 +152,7 @@ class ControlLearner:
         """The actor with the noise of the episodes to come; they start in the mechanism's box."""
         return Plan(Behaviour(state.actor, state.follow, state.amplitudes), ())
 
-    def _fit(self, ensemble: Ensemble, seen: Measurements, first: bool, key: Key) -> tuple[Ensemble, Array]:
+    def _fit(self, ensemble: Dynamics, seen: Measurements, first: bool, key: Key) -> tuple[Dynamics, Array]:
         """The ensemble from where it stands, its scales adapted to the data."""
         data = sequences(seen, self.fitting.points, self.longest_gap, self.rows)
         ensemble = ensemble.rescaled(*map(jnp.asarray, scales(self.mechanism, seen, self.longest_gap)))
