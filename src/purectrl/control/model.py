@@ -1,8 +1,10 @@
-"""The dynamics model of ENODE: an ensemble of networks for the accelerations of a mechanism, fitted to trajectories.
+"""The dynamics model of ENODE: networks for the accelerations of a mechanism, fitted to trajectories.
 
 symbol                   here                  meaning
 -----------------------  --------------------  ------------------------------------------------------------------
 f ∈ F                    Ensemble              dq/dt = v, dv/dt = network(features of x, u); ten networks at once
+ELBO                     evidence_loss         log-likelihood of the data minus KL(q ‖ p) of the family, see `Dynamics`
+σ                        noise_loss            noise of a measurement, if it is learned
 x(t_i), u(t_i)           Sequences             all measurements, and where runs of consecutive times begin
 Δt                       Fitting.step          the time between two measurements
 
@@ -11,6 +13,10 @@ That dq/dt = v is known and not learned; angles enter as cosine and sine. So an 
 The loss is that of ENODE, −log p(x(t_2), …, x(t_n) | x(t_1), f), on short sub-sequences at the measured times. The noise of
 a measurement is set to what an acceleration of typical size does within Δt, and has Huber's tails. With two points it is
 gradient matching: (x(t_2) − x(t_1))/(t_2 − t_1) against the drift, seen through one step of the integrator.
+
+A model with `log_noise` learns the noise instead, one σ for each number of the state, by the likelihood and its log σ. As in
+ENODE the first state of a sub-sequence counts as exact. It is measured, too, so σ is up to about √2 times that of one
+measurement. Families without a prior have no KL, and what is left of the ELBO is the likelihood.
 """
 
 import functools
@@ -207,9 +213,7 @@ def trajectory_loss(
     return 2 * optax.huber_loss((predicted - x[1:]) / scale, delta=fitting.huber).mean() * ensemble.members
 
 
-def noise_loss(
-    integrate: Integrator, ensemble: Dynamics, log_noise: Array, x: Array, u: Array, gaps: Array
-) -> Array:
+def noise_loss(integrate: Integrator, ensemble: Dynamics, log_noise: Array, x: Array, u: Array, gaps: Array) -> Array:
     """The sum over members of the mean of −log p of a measured number, with the noise e^log_noise [2·nq].
 
     The arrays are those of `trajectory_loss`.
