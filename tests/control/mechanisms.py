@@ -26,6 +26,13 @@ def cart(acceleration=lambda q, v, u: SPRING * q + DAMPING * v + FORCE * u, star
     )
 
 
+def rows(mechanism, members, count, seed=1):
+    """Random states and controls, rows of their own for each member."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(members, count, mechanism.state_dim)).astype(np.float32)
+    return x, generator.normal(size=(members, count, mechanism.control_dim)).astype(np.float32)
+
+
 def measured(mechanism, episodes, m, generator, substeps=20):
     """Episodes of a smooth random control that is linear between irregular times, by many small midpoint steps."""
     gaps = generator.uniform(0.05, 0.12, (episodes, m - 1))

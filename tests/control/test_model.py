@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mechanisms import DAMPING, FORCE, SPRING, cart, measured
+from mechanisms import DAMPING, FORCE, SPRING, cart, measured, rows
 
 from purectrl.control.integrate import midpoint, midpoint_in
 from purectrl.control.model import Ensemble, Fitting, fit, scales, sequences, trajectory_loss
@@ -18,12 +18,6 @@ SMALL = (16, 16, 16)
 
 def ensemble(mechanism, members=3, seed=0):
     return Ensemble.random(np.random.default_rng(seed), mechanism, members, SMALL)
-
-
-def rows(mechanism, members, count, seed=1):
-    generator = np.random.default_rng(seed)
-    x = generator.normal(size=(members, count, mechanism.state_dim)).astype(np.float32)
-    return x, generator.normal(size=(members, count, mechanism.control_dim)).astype(np.float32)
 
 
 def test_positions_move_with_the_velocities_and_angles_are_periodic():

@@ -85,17 +85,36 @@ def test_enode_with_pure_enode_s_batches_is_pure_enode_bit_for_bit(whole, tmp_pa
     assert plans[0] == plans[1]
 
 
-def test_a_run_resumes_bit_for_bit(whole, tmp_path):
-    spec = Spec.of("pendulum", "pure-enode", **TINY)
+def interrupted(spec, out):
+    """A run that ended after its first update."""
     task = spec.build()
-    with Store.create(tmp_path / "part", spec.as_dict()) as store:
+    with Store.create(out, spec.as_dict()) as store:
         state = store.restore(task.loop.init(Key.from_seed(0)), pytest.fail)
         state, record = task.loop.step(state)
         line = _line(state, record, task)
         store.append(line)
         store.checkpoint(state._replace(ledger=state.ledger.evaluated(line[EVALUATED])))
+
+
+def test_a_run_resumes_bit_for_bit(whole, tmp_path):
+    interrupted(Spec.of("pendulum", "pure-enode", **TINY), tmp_path / "part")
     resume(tmp_path / "part", quiet=True)
     assert left_by(tmp_path / "part") == left_by(whole)
+
+
+@pytest.mark.parametrize(("dynamics", "noise"), [("batch-ensemble", "fixed"), ("implicit", "learned")])
+def test_other_families_run_and_resume_bit_for_bit(dynamics, noise, whole, tmp_path):
+    spec = Spec.of("pendulum", "pure-enode", **TINY, dynamics=dynamics, noise=noise)
+    run(spec, tmp_path / "all", quiet=True)
+    interrupted(spec, tmp_path / "part")
+    resume(tmp_path / "part", quiet=True)
+    summary, records = left_by(tmp_path / "all")
+    assert left_by(tmp_path / "part") == (summary, records)
+    assert summary["ledger"] == left_by(whole)[0]["ledger"]
+    assert records[0]["fit_loss"] != left_by(whole)[1][0]["fit_loss"]
+    updates = [record for record in records if record["updated"] == "both"]
+    assert [len(record.get("noise", [])) for record in updates] == [2 * (noise == "learned")] * 2
+    assert not any("rolled_back" in record for record in records)
 
 
 def test_another_seed_is_another_run(whole, tmp_path):

@@ -1,7 +1,9 @@
 """ENODE and PURE_ENODE: an ensemble of neural differential equations, and an actor-critic that learns in it (JAX)."""
 
 from purectrl.control.actor_critic import Improving, Region, improve
+from purectrl.control.dynamics import Dynamics, learned_noise
 from purectrl.control.exploration import SmoothNoise
+from purectrl.control.families import BatchEnsemble, Implicit
 from purectrl.control.integrate import dopri5, midpoint, midpoint_in
 from purectrl.control.learner import ControlLearner, ControlState
 from purectrl.control.model import Ensemble, Fitting, fit, sequences
@@ -10,12 +12,15 @@ from purectrl.control.rollout import feedback
 
 __all__ = [
     "Actor",
+    "BatchEnsemble",
     "Behaviour",
     "ControlLearner",
     "ControlState",
     "Critic",
+    "Dynamics",
     "Ensemble",
     "Fitting",
+    "Implicit",
     "Improving",
     "Region",
     "SmoothNoise",
@@ -23,6 +28,7 @@ __all__ = [
     "feedback",
     "fit",
     "improve",
+    "learned_noise",
     "midpoint",
     "midpoint_in",
     "sequences",

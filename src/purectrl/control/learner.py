@@ -6,6 +6,7 @@ Both algorithms are this learner; they differ in the schedule (and, if one likes
 import time
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purectrl.control.actor_critic import Improving, Region, improve
+from purectrl.control.dynamics import Dynamics, Maker, noise_of
 from purectrl.control.integrate import Integrator, midpoint
 from purectrl.control.misfit import Watch, places, watched, watching
 from purectrl.control.model import Ensemble, Fitting, fit, scales, sequences
@@ -38,7 +40,7 @@ ENOUGH = 100
 class ControlState(NamedTuple):
     """Everything that was learned."""
 
-    ensemble: Ensemble
+    ensemble: Dynamics
     actor: Actor
     critic: Critic
     follow: float
@@ -71,6 +73,7 @@ class ControlLearner:
         longest_gap: two measurements further apart are not used as neighbours.
         early: seconds from the start of an episode whose states say where to plan.
         integrate: how the model is integrated.
+        dynamics: makes the untrained model; another family, or one that learns its noise.
     """
 
     mechanism: Mechanism
@@ -88,12 +91,13 @@ class ControlLearner:
     longest_gap: float = 0.15
     early: float = 5.0
     integrate: Integrator = midpoint
+    dynamics: Maker = Ensemble.random
 
     def init(self, key: Key) -> ControlState:
         """Untrained networks (Algorithm 5, line 1); the first plan explores at random."""
         mechanism, hidden = self.mechanism, (self.width,)
         return ControlState(
-            Ensemble.random(key.child("ensemble").generator(), mechanism, self.members, 3 * hidden),
+            self.dynamics(key.child("ensemble").generator(), mechanism, self.members, 3 * hidden),
             Actor.random(key.child("actor").generator(), mechanism, 2 * hidden),
             Critic.random(key.child("critic").generator(), mechanism, 2 * hidden),
             follow=0.0,
@@ -130,7 +134,12 @@ class ControlLearner:
         if not first:
             amplitudes = np.roll(np.array(AMPLITUDES, np.float32), state.explored - data.episodes)
             state = state._replace(amplitudes=amplitudes)
-        ensemble, loss = self._fit(state.ensemble, seen, first, key)
+        with ThreadPoolExecutor(1) as aside:
+            # the longest compilation of a run, on another core than the fit
+            compiled = aside.submit(self._compile, state, data, key) if first else None
+            ensemble, loss = self._fit(state.ensemble, seen, first, key)
+        if compiled is not None:
+            compiled.result()
         where = places(seen, self.fitting.points, self.longest_gap)
         wrong = judge_fit(self.fitting, self.integrate, state.ensemble, ensemble, seen, where)
         if wrong:
@@ -144,15 +153,12 @@ class ControlLearner:
 
         state, info = self._improve(state, data, key)
         seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
-        return Update(state, {"fit_loss": float(loss)} | info, seconds)
+        return Update(state, {"fit_loss": float(loss), **noise_of(ensemble)} | info, seconds)
 
     def _improve(self, state: ControlState, data: Dataset, key: Key) -> tuple[ControlState, dict[str, Any]]:
         """The policy improved under the ensemble, or the state as it was if that has diverged; and what to say about it."""
-        region, first = self._region(data.view), not state.follow
-        actor, critic = state.actor, state.critic
-        if first:
-            scale = policy_scale(self.mechanism, region)
-            actor, critic = (eqx.tree_at(lambda net: net.scale, net, scale) for net in (actor, critic))
+        first = not state.follow
+        actor, critic, region = self._before(state, data)
         how = self.improving, self.integrate, state.ensemble
         better = improve(*how, actor, critic, _jax(key, "improve"), region)
         wrong = judge_policy(*how, (actor, critic), (better.actor, better.critic), _jax(key, "judge"), region)
@@ -170,11 +176,26 @@ class ControlLearner:
         }
         return state, info
 
+    def _before(self, state: ControlState, data: Dataset) -> tuple[Actor, Critic, Region]:
+        """What policy improvement starts from. At the first update the scale of the features is known, too."""
+        region = self._region(data.view)
+        if state.follow:
+            return state.actor, state.critic, region
+        scale = policy_scale(self.mechanism, region)
+        actor, critic = (eqx.tree_at(lambda net: net.scale, net, scale) for net in (state.actor, state.critic))
+        return actor, critic, region
+
+    def _compile(self, state: ControlState, data: Dataset, key: Key) -> None:
+        """Compiles the policy improvement for later; it depends on the shapes alone."""
+        actor, critic, region = self._before(state, data)
+        how = self.improving, self.integrate, state.ensemble
+        improve.lower(*how, actor, critic, _jax(key, "improve"), region).compile()
+
     def plan(self, state: ControlState) -> Plan:
         """The actor with the noise of the episodes to come; they start in the mechanism's box."""
         return Plan(Behaviour(state.actor, state.follow, state.amplitudes), ())
 
-    def _fit(self, ensemble: Ensemble, seen: Measurements, first: bool, key: Key) -> tuple[Ensemble, Array]:
+    def _fit(self, ensemble: Dynamics, seen: Measurements, first: bool, key: Key) -> tuple[Dynamics, Array]:
         """The ensemble from where it stands, its scales adapted to the data."""
         data = sequences(seen, self.fitting.points, self.longest_gap, self.rows)
         ensemble = ensemble.rescaled(*map(jnp.asarray, scales(self.mechanism, seen, self.longest_gap)))

@@ -27,9 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from purectrl.control.dynamics import Dynamics
 from purectrl.control.imagination import Model
 from purectrl.control.integrate import Integrator, path
-from purectrl.control.model import Ensemble, Fitting, gaps_of
+from purectrl.control.model import Fitting, gaps_of
 from purectrl.core.measurement import Measurements
 from purectrl.core.problem import Array
 from purectrl.systems.simulation import pad_rows
@@ -93,7 +94,7 @@ def evenly(rows: np.ndarray, most: int = ROWS) -> np.ndarray:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).round().astype(int)]
 
 
-def error_scale(fitting: Fitting, ensemble: Ensemble) -> Array:
+def error_scale(fitting: Fitting, ensemble: Dynamics) -> Array:
     """What errors are divided by [2·nq], as in `trajectory_loss`."""
     velocity = ensemble.acceleration_scale * fitting.step
     return jnp.concatenate([velocity / 2, velocity])
@@ -128,7 +129,7 @@ def _losses(
 
 
 def watching(
-    fitting: Fitting, integrate: Integrator, ensemble: Ensemble, seen: Measurements, where: np.ndarray, since: int
+    fitting: Fitting, integrate: Integrator, ensemble: Dynamics, seen: Measurements, where: np.ndarray, since: int
 ) -> Watch:
     """The watch over an ensemble that was just fitted to `seen`.
 
@@ -142,7 +143,7 @@ def watching(
 
 
 def watched(
-    fitting: Fitting, integrate: Integrator, ensemble: Ensemble, watch: Watch, seen: Measurements, longest_gap: float
+    fitting: Fitting, integrate: Integrator, ensemble: Dynamics, watch: Watch, seen: Measurements, longest_gap: float
 ) -> list[Watch]:
     """The watch after each episode of `seen`. One at a time, so that an episode has the same loss in any block."""
     where, scale = places(seen, fitting.points, longest_gap), error_scale(fitting, ensemble)

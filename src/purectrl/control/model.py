@@ -1,8 +1,10 @@
-"""The dynamics model of ENODE: an ensemble of networks for the accelerations of a mechanism, fitted to trajectories.
+"""The dynamics model of ENODE: networks for the accelerations of a mechanism, fitted to trajectories.
 
 symbol                   here                  meaning
 -----------------------  --------------------  ------------------------------------------------------------------
 f ∈ F                    Ensemble              dq/dt = v, dv/dt = network(features of x, u); ten networks at once
+ELBO                     evidence_loss         log-likelihood of the data minus KL(q ‖ p) of the family, see `Dynamics`
+σ                        noise_loss            noise of a measurement, if it is learned
 x(t_i), u(t_i)           Sequences             all measurements, and where runs of consecutive times begin
 Δt                       Fitting.step          the time between two measurements
 
@@ -11,11 +13,15 @@ That dq/dt = v is known and not learned; angles enter as cosine and sine. So an 
 The loss is that of ENODE, −log p(x(t_2), …, x(t_n) | x(t_1), f), on short sub-sequences at the measured times. The noise of
 a measurement is set to what an acceleration of typical size does within Δt, and has Huber's tails. With two points it is
 gradient matching: (x(t_2) − x(t_1))/(t_2 − t_1) against the drift, seen through one step of the integrator.
+
+A model with `log_noise` learns the noise instead, one σ for each number of the state, by the likelihood and its log σ. As in
+ENODE the first state of a sub-sequence counts as exact. It is measured, too, so σ is up to about √2 times that of one
+measurement. Families without a prior have no KL, and what is left of the ELBO is the likelihood.
 """
 
 import functools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -23,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from purectrl.control.dynamics import Dynamics
 from purectrl.control.integrate import Integrator, path
 from purectrl.control.networks import Layer, glorot, perceptron
 from purectrl.core.errors import require
@@ -34,22 +41,28 @@ SMALLEST_SCALE = 0.3
 """No feature and no acceleration is divided by less: noise in a number that hardly changes is not blown up."""
 OUTLIERS = 0.98
 """Sizes beyond this quantile are cut before the scales are taken."""
+TAILS = 3.0
+"""Errors beyond this many learned σ count linearly. For Gaussian errors the σ that is learned is then 0.1 % too small."""
+HASTE = 30.0
+"""How much faster than a weight log σ moves. Adam moves a number by about its rate a step, and log σ has far to go."""
+LATENT = 2**32 - 1
+"""The child of a fit's key that latent noise is drawn from; the others are the numbers of its steps."""
+
+Family = TypeVar("Family", bound=Dynamics)
 
 
-class Ensemble(eqx.Module):
-    """q̈ = a(x, u), one network a member. Inputs and outputs are scaled to about unit size.
+class Ensemble(Dynamics):
+    """One network a member.
 
     Main arguments:
         layers: of all members.
-        feature_scale: what each feature is divided by [features].
-        acceleration_scale: what each output is multiplied with [nq].
-        mechanism: what the state means; its equations are not used.
     """
 
     layers: tuple[Layer, ...]
     feature_scale: Array
     acceleration_scale: Array
     mechanism: Mechanism = eqx.field(static=True)
+    log_noise: Array | None = None
 
     @classmethod
     def random(
@@ -69,25 +82,21 @@ class Ensemble(eqx.Module):
         """Number of networks."""
         return self.layers[0].weight.shape[0]
 
-    def drift(self, x: Array, u: Array) -> Array:
-        """dx/dt under each member; x [members, rows, 2·nq], u [members, rows, k] -> [members, rows, 2·nq]."""
-        features = self.mechanism.observe(x) / jax.lax.stop_gradient(self.feature_scale)
-        inputs = jnp.concatenate([features, u / self.mechanism.u_max], axis=-1)
-        a = perceptron(self.layers, inputs, jax.nn.elu) * jax.lax.stop_gradient(self.acceleration_scale)
-        return jnp.concatenate([x[..., self.mechanism.nq :], a], axis=-1)
+    def network(self, inputs: Array) -> Array:
+        """Each member's network on its own rows."""
+        return perceptron(self.layers, inputs, jax.nn.elu)
 
     def pick(self, members: Array) -> "Ensemble":
         """Some members, by number."""
         return eqx.tree_at(lambda e: e.layers, self, jax.tree.map(lambda array: array[members], self.layers))
 
-    def rescaled(self, feature_scale: Array, acceleration_scale: Array) -> "Ensemble":
-        """The same functions with other scales: the first and the last layer take up the change."""
-        first, *middle, last = self.layers
-        change = feature_scale / self.feature_scale
-        weight = first.weight.at[..., : change.size, :].multiply(change[:, None])
-        back = self.acceleration_scale / acceleration_scale
-        layers = (Layer(weight, first.bias), *middle, Layer(last.weight * back, last.bias * back))
-        return Ensemble(layers, feature_scale, acceleration_scale, self.mechanism)
+    def redrawn(self, key: Array) -> "Ensemble":
+        """Itself: nothing is latent."""
+        return self
+
+    def penalty(self) -> Array:
+        """Zero: there is no prior."""
+        return jnp.zeros(())
 
 
 class Sequences(NamedTuple):
@@ -189,9 +198,9 @@ class Fitting:
 
 
 def trajectory_loss(
-    fitting: Fitting, integrate: Integrator, ensemble: Ensemble, x: Array, u: Array, gaps: Array
+    fitting: Fitting, integrate: Integrator, ensemble: Dynamics, x: Array, u: Array, gaps: Array
 ) -> Array:
-    """The sum over members of the mean loss of their sub-sequences.
+    """The sum over members of the mean loss of their sub-sequences, with fixed noise.
 
     Main arguments:
         x: measured states [points, members, rows, 2·nq].
@@ -204,26 +213,52 @@ def trajectory_loss(
     return 2 * optax.huber_loss((predicted - x[1:]) / scale, delta=fitting.huber).mean() * ensemble.members
 
 
+def noise_loss(integrate: Integrator, ensemble: Dynamics, log_noise: Array, x: Array, u: Array, gaps: Array) -> Array:
+    """The sum over members of the mean of −log p of a measured number, with the noise e^log_noise [2·nq].
+
+    The arrays are those of `trajectory_loss`.
+    """
+    errors = path(integrate, ensemble.drift, x[0], u, gaps[:-1]) - x[1:]
+    return (optax.huber_loss(errors * jnp.exp(-log_noise), delta=TAILS) + log_noise).mean() * ensemble.members
+
+
+def evidence_loss(
+    fitting: Fitting, integrate: Integrator, ensemble: Dynamics, x: Array, u: Array, gaps: Array, numbers: Array
+) -> Array:
+    """The loss of the data, and the share of one number of `numbers` in the penalty: −ELBO/numbers.
+
+    The fixed noise is taken to be where Huber's tails begin, so a nat is 2·huber² in the units of `trajectory_loss`.
+    """
+    if ensemble.log_noise is None:
+        loss, nat = trajectory_loss(fitting, integrate, ensemble, x, u, gaps), 2 * fitting.huber**2
+    else:
+        loss, nat = noise_loss(integrate, ensemble, ensemble.log_noise, x, u, gaps), 1.0
+    return loss + nat / numbers * ensemble.penalty()
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def fit(
     fitting: Fitting,
     integrate: Integrator,
-    ensemble: Ensemble,
+    ensemble: Family,
     key: Array,
     data: Sequences,
     iterations: Array,
     first_rate: Array,
     last_rate: Array,
-) -> tuple[Ensemble, Array]:
+) -> tuple[Family, Array]:
     """`iterations` steps of Adam whose rate falls from `first_rate` to `last_rate` along a cosine.
 
-    The members differ by their first weights and by the rows that they see.
+    The members differ by their first weights and by the rows that they see. Latent noise is drawn anew in every step, and
+    once more at the end.
 
     Returns:
         The fitted ensemble and its loss, a mean over members and over the last quarter of the steps.
     """
     members = ensemble.members
     optimiser = optax.chain(optax.clip_by_global_norm(fitting.clip * members**0.5), optax.scale_by_adam())
+    latent_key = jax.random.fold_in(key, LATENT)
+    numbers = data.count * data.x.shape[-1]
 
     def step(i: Array, carry: tuple) -> tuple:
         ensemble, memory, total = carry
@@ -232,13 +267,21 @@ def fit(
         x, u, gaps = (
             array[rows].reshape(fitting.points, members, fitting.rows, -1) for array in (data.x, data.u, data.gaps)
         )
-        loss, slope = jax.value_and_grad(lambda e: trajectory_loss(fitting, integrate, e, x, u, gaps))(ensemble)
+        ensemble = ensemble.redrawn(jax.random.fold_in(latent_key, i))
+        loss, slope = jax.value_and_grad(lambda e: evidence_loss(fitting, integrate, e, x, u, gaps, numbers))(ensemble)
         change, memory = optimiser.update(slope, memory)
         rate = last_rate + (first_rate - last_rate) * (1 + jnp.cos(jnp.pi * i / iterations)) / 2
-        ensemble = optax.apply_updates(ensemble, jax.tree.map(lambda c: -rate * c, change))
+        ensemble = optax.apply_updates(ensemble, jax.tree.map(lambda c: -rate * c, hastened(change)))
         return ensemble, memory, total + jnp.where(4 * i >= 3 * iterations, loss / members, 0.0)
 
     # a loop with a traced length: first and later updates of a run share one compiled program
     ensemble, _, total = jax.lax.fori_loop(0, iterations, step, (ensemble, optimiser.init(ensemble), jnp.zeros(())))
     counted = iterations - (3 * iterations + 3) // 4
-    return ensemble, total / jnp.maximum(counted, 1)
+    return ensemble.redrawn(jax.random.fold_in(latent_key, iterations)), total / jnp.maximum(counted, 1)
+
+
+def hastened(change: Family) -> Family:
+    """The change of a model, with that of its noise `HASTE` times as large."""
+    if change.log_noise is None:
+        return change
+    return eqx.tree_at(lambda model: model.log_noise, change, HASTE * change.log_noise)

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purectrl.control.dynamics import Dynamics
 from purectrl.control.imagination import Improving, Model, Region, imagined_test
 from purectrl.control.integrate import Integrator
 from purectrl.control.misfit import error_scale, evenly, mean_loss
-from purectrl.control.model import Ensemble, Fitting
+from purectrl.control.model import Fitting
 from purectrl.control.policy import Actor, Critic
 from purectrl.core.measurement import Measurements
 from purectrl.core.problem import Array
@@ -47,7 +48,7 @@ def finite(tree: Any) -> bool:
 
 
 def judge_fit(
-    fitting: Fitting, integrate: Integrator, before: Ensemble, after: Ensemble, seen: Measurements, where: np.ndarray
+    fitting: Fitting, integrate: Integrator, before: Dynamics, after: Dynamics, seen: Measurements, where: np.ndarray
 ) -> str:
     """What is wrong with the fit that made `after` of `before`; nothing if it is sound.
 
@@ -64,7 +65,7 @@ def judge_fit(
     return f"the fit of the model diverged (loss {min(old, known):.3g} before it, {new:.3g} after it)"
 
 
-def coasting(ensemble: Ensemble) -> Ensemble:
+def coasting(ensemble: Dynamics) -> Dynamics:
     """The model that knows dq/dt = v and no acceleration."""
     return eqx.tree_at(lambda model: model.acceleration_scale, ensemble, jnp.zeros_like(ensemble.acceleration_scale))
 

@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from purectrl.control.actor_critic import Improving
+from purectrl.control.dynamics import learned_noise
 from purectrl.control.evaluation import EPISODES, judged, times_of_tests, trial
 from purectrl.control.exploration import SmoothNoise
+from purectrl.control.families import BatchEnsemble, Implicit
 from purectrl.control.integrate import dopri5, midpoint
 from purectrl.control.learner import AMPLITUDES, ControlLearner
-from purectrl.control.model import Fitting
+from purectrl.control.model import Ensemble, Fitting
 from purectrl.control.rollout import feedback
 from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
@@ -37,6 +39,8 @@ from purectrl.systems.noise import observed_with_noise
 
 MATCH_ROWS = 64
 """Pairs of measurements a step of gradient matching, for each member."""
+FAMILIES = {"ensemble": Ensemble.random, "batch-ensemble": BatchEnsemble.random, "implicit": Implicit.random}
+"""Untrained models by the name of their family."""
 FILM_SECONDS, FILM_RATE = 10.0, 20
 """Length of a film, and its pictures a second."""
 
@@ -87,6 +91,7 @@ def swing_up(name: str, config: ControlConfig) -> Task:
 
 def make_learner(mechanism: Mechanism, config: ControlConfig) -> ControlLearner:
     """The learner with the settings of `config`."""
+    family = FAMILIES[config.dynamics]
     return ControlLearner(
         mechanism,
         rows=config.measurements,
@@ -112,6 +117,7 @@ def make_learner(mechanism: Mechanism, config: ControlConfig) -> ControlLearner:
         last_rate=config.fit_rate / 50,
         longest_gap=config.longest_gap,
         integrate={"midpoint": midpoint, "dopri5": dopri5()}[config.integrator],
+        dynamics={"fixed": family, "learned": learned_noise(family)}[config.noise],
     )
 
 

@@ -21,8 +21,13 @@ class ControlConfig(LoopConfig):
     """g, the process noise; the paper has none."""
     observation_std: float = 0.0
     """Standard deviation of the noise on measured states; the paper has none."""
+    dynamics: Literal["ensemble", "batch-ensemble", "implicit"] = "ensemble"
+    """The family of the model: separate networks, networks that share weights up to factors of rank one, or draws of
+    latent noise on the nodes of one network."""
+    noise: Literal["fixed", "learned"] = "fixed"
+    """Noise of the measurements in the model's likelihood: set from the size of accelerations, or learned."""
     members: int = 10
-    """Networks in the ensemble."""
+    """Members of the model: networks, or draws."""
     width: int = 200
     """Units in each hidden layer of ensemble, actor and critic."""
     integrator: Literal["midpoint", "dopri5"] = "midpoint"
