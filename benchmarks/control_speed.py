@@ -4,13 +4,15 @@
 
 Writes docs/results/control_speed.json and docs/results/control_speed.png and prints the numbers: the rate of floating-point
 operations of a fit step and of a plan step over that of plain float32 products with the same operations; seconds of
-compiling in a second process over those in a first one, with its peak of memory; how the time of a step grows with ensemble, batch and horizon.
+compiling in a second process over those in a first one, and its peak of memory; how the time of a step grows with ensemble,
+batch and horizon.
 
-One thread does the arithmetic of a step: products of 16 to 64 rows are too small to share. So the products that the steps are
-compared with have one thread, too; with all of them, they are measured beside.
+One thread does the arithmetic of a step: products of 16 to 64 rows are too small to share. So the products that it is
+compared with have one thread, too; those of large matrices with all threads are measured beside.
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import resource
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -78,7 +81,7 @@ class Steps:
         return fastest(lambda: fit(*arguments)) / STEPS
 
     def plan(self, **changes: Any) -> float:
-        """Seconds of a step of the actor with those of the critic, from two lengths, since the tests at the end are no step."""
+        """Seconds of a step of the actor with those of the critic; the difference of two lengths leaves out the tests."""
         learner = self.learner(**changes)
         state = learner.init(Key.from_seed(0))
         rest = learner.integrate, state.ensemble, state.actor, state.critic, jax.random.key(0), self.region
@@ -88,7 +91,7 @@ class Steps:
 
 def products(sizes: tuple[int, ...]) -> int:
     """Multiplications for one row through a network with these widths."""
-    return sum(a * b for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+    return sum(a * b for a, b in itertools.pairwise(sizes))
 
 
 def fit_operations(fitting: Fitting, members: int, width: int, inputs: int, outputs: int) -> float:
@@ -151,8 +154,8 @@ def two_processes() -> dict[str, Any]:
             flags = ["--algorithm", "pure-enode", "--out", f"{folder}/{run}", "--quiet"]
             command = [sys.executable, "-m", "purectrl", "run", "pendulum", *flags]
             subprocess.run(command, check=True, capture_output=True, env=before)  # noqa: S603
-            with open(f"{folder}/{run}/summary.json") as file:  # noqa: PTH123
-                found.append(json.load(file)["ledger"]["seconds"])
+            summary = json.loads(Path(folder, run, "summary.json").read_text())
+            found.append(summary["ledger"]["seconds"])
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     return {
         "compile_seconds": [seconds["compile"] for seconds in found],
