@@ -49,6 +49,7 @@ test-all: lint
 benchmark: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/loop_overhead.py
 	$(BIN)/python benchmarks/theory_speed.py
+	$(BIN)/python benchmarks/control_speed.py
 	$(BIN)/python benchmarks/page.py
 
 format: $(VENV)/installed-dev

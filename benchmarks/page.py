@@ -131,7 +131,52 @@ def theory_speed(values: dict[str, Any]) -> str:
     )
 
 
-SECTIONS = {"loop_overhead": loop_overhead, "theory_speed": theory_speed}
+def control_speed(values: dict[str, Any]) -> str:
+    """The section on what ENODE's fit and plan cost."""
+    rates, run = values["rates"], values["pendulum"]
+    first, second = run["compile_seconds"]
+    rows = [
+        ("operations a second of a fit step over those of plain products", rates["fit"] / rates["plain"], "least", 0.5),
+        ("the same of a plan step", rates["plan"] / rates["plain"], "least", 0.5),
+        ("compiling in a second process over the first, `pendulum`", second / first, "most", 0.2),
+        ("peak memory of a whole run of `pendulum`, GiB", run["peak_gib"], "most", 2.0),
+        *(
+            (f"growth of the time of a step over growth of the {name}", _growth(curve), "most", 1.1)
+            for name, curve in values["growth"].items()
+        ),
+    ]
+    lines = []
+    for what, found, side, mark in rows:
+        met = found >= mark if side == "least" else found <= mark
+        lines.append(f"| {what} | {found:.3g} | at {side} {mark:g} | {'met' if met else '**missed**'} |")
+    return "\n".join(
+        [
+            "## What ENODE's fit and plan cost",
+            "",
+            "| ratio | found | mark | |",
+            "|---|---|---|---|",
+            *lines,
+            "",
+            f"Rates in 10⁹ operations a second, one thread: fit {rates['fit']:.0f}, plan {rates['plan']:.0f}, plain "
+            f"products {rates['plain']:.0f}. Large matrices with all threads reach {values['plain_all_threads']:.0f}: the "
+            "products of a step are too small for threads to share, so a run uses one core, and a sweep a core for each. "
+            f"A whole run of `pendulum` took {run['total_seconds'][0]:.0f} s with an empty cache of compiled programs "
+            f"({first:.0f} s of it compiling) and {run['total_seconds'][1]:.0f} s with a full one.",
+            "",
+            "![control_speed](results/control_speed.png)",
+            "",
+            "Command: `python benchmarks/control_speed.py`",
+        ]
+    )
+
+
+def _growth(curve: dict[str, list[float]]) -> float:
+    """1 where the time of a step grows in proportion."""
+    x, y = curve["x"], curve["milliseconds"]
+    return (y[-1] / y[0]) / (x[-1] / x[0])
+
+
+SECTIONS = {"loop_overhead": loop_overhead, "theory_speed": theory_speed, "control_speed": control_speed}
 """Benchmarks by the name of their file; every other file is an item of the paper."""
 
 
