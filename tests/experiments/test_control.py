@@ -139,7 +139,13 @@ def test_a_run_may_stop_when_solved_and_says_what_it_left_unspent(tmp_path, monk
     assert len(read_records(tmp_path / "run")) == 1
 
 
-LONGER = TINY | {"match_iterations": 40, "first_iterations": 40, "later_iterations": 40, "plan_iterations": 40}
+LONGER = TINY | {
+    "width": 64,
+    "match_iterations": 40,
+    "first_iterations": 40,
+    "later_iterations": 40,
+    "plan_iterations": 40,
+}
 
 
 @pytest.fixture(scope="module")
@@ -190,17 +196,17 @@ def test_a_model_that_is_no_number_or_explodes_is_found_out_at_a_later_update(se
 
 
 @pytest.mark.parametrize(
-    ("part", "settings", "message"),
+    ("part", "settings"),
     [
-        ("actor", {"actor_rate": 2.0}, "the policy improvement diverged"),
-        ("critic", {"critic_rate": 1.0}, "diverged"),
+        ("actor", {"actor_rate": 2.0}),
+        ("critic", {"critic_rate": 1.0}),
     ],
 )
-def test_a_policy_that_diverges_is_rolled_back_and_the_model_is_kept(second, part, settings, message):
+def test_a_policy_that_diverges_is_rolled_back_and_the_model_is_kept(second, part, settings):
     _, state = second
     loop = Spec.of("pendulum", "pure-enode", **LONGER, **settings).build().loop
     for begin, number in ((loop.init(Key.from_seed(0)), 1), (state, 2)):
-        with pytest.warns(Diverged, match=f"update {number}, after {number} episodes: .*{message}"):
+        with pytest.warns(Diverged, match=f"update {number}, after {number} episodes: the {part} diverged"):
             after, record = loop.step(begin)
         assert "actor and critic stay as they were" in record.info["rolled_back"]
         assert unchanged((after.learner.actor, after.learner.critic), (begin.learner.actor, begin.learner.critic))
@@ -212,7 +218,7 @@ def test_a_policy_that_diverges_is_rolled_back_and_the_model_is_kept(second, par
 @pytest.mark.parametrize("part", ["actor", "critic"])
 def test_an_actor_or_a_critic_that_is_no_number_is_found_out(second, part):
     loop, state = second
-    with pytest.warns(Diverged, match="update 2, after 2 episodes: .* diverged"):
+    with pytest.warns(Diverged, match=f"update 2, after 2 episodes: the {part} diverged"):
         after, _ = loop.step(broken(state, part, np.nan))
     assert np.isnan(getattr(after.learner, part).layers[0].weight).all()
 
