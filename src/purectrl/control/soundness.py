@@ -24,7 +24,7 @@ from purectrl.control.imagination import Improving, Model, Region, imagined_test
 from purectrl.control.integrate import Integrator
 from purectrl.control.misfit import error_scale, evenly, mean_loss
 from purectrl.control.model import Ensemble, Fitting
-from purectrl.control.networks import Layer, glorot
+from purectrl.control.networks import Layer
 from purectrl.control.policy import Actor, Critic
 from purectrl.core.measurement import Measurements
 from purectrl.core.problem import Array
@@ -34,7 +34,7 @@ WORSE = 2.0
 LOST = 0.3
 """A policy may not be worth less by more than this; the largest reward is 1."""
 TOO_LARGE = 10.0
-"""The weights of actor and critic may not be more than this many times Glorot's, nor values as many times what is possible."""
+"""Weights may not be more than this many times Glorot's, nor a critic's values this many times what is possible."""
 
 
 class Diverged(UserWarning):
@@ -103,6 +103,7 @@ def judge_policy(
 def heaviness(layers: Sequence[Layer]) -> float:
     """The root mean square of the weights of a layer, in units of Glorot's; the largest of all layers.
 
+    >>> from purectrl.control.networks import glorot
     >>> round(heaviness(glorot(np.random.default_rng(0), (50, 100, 50))))
     1
     """
