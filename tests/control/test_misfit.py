@@ -102,10 +102,10 @@ def test_data_of_the_same_kind_fit_and_those_of_another_do_not():
     seen = noisy(cart(), 12, seed=0)
     watch = watching(FITTING, integrate, model, seen, places(seen, FITTING.points, GAP), since=6)
     same = watched(FITTING, integrate, model, watch, noisy(cart(), 20, seed=1), GAP)
-    assert max(each.excess for each in same) < 2
+    assert max(each.excess for each in same) < 5
     soft = cart(acceleration=lambda q, v, u: -1.0 * q - 0.3 * v + 1.5 * u)
     other = watched(FITTING, integrate, model, same[-1], noisy(soft, 20, seed=1), GAP)
-    assert other[-1].excess > 20
+    assert other[-1].excess > 50
 
 
 def test_only_the_newest_episodes_say_what_is_normal():

@@ -11,8 +11,9 @@ from purectrl.control.imagination import Improving, Region
 from purectrl.control.integrate import midpoint
 from purectrl.control.misfit import error_scale, mean_loss, places
 from purectrl.control.model import Ensemble, Fitting, fit, scales, sequences
+from purectrl.control.networks import Layer, glorot
 from purectrl.control.policy import Actor, Critic
-from purectrl.control.soundness import coasting, judge_fit, judge_policy, worth
+from purectrl.control.soundness import coasting, heaviness, judge_fit, judge_policy, worth
 
 FITTING = Fitting(points=3, rows=32, step=0.1)
 GAP = 0.15
@@ -57,14 +58,18 @@ def test_the_coasting_model_knows_that_positions_move_with_velocities(data, fitt
     assert not found[..., 1].any()
 
 
-@pytest.mark.parametrize("factor", [np.nan, 1e3, -1.0])
+@pytest.mark.parametrize("factor", [1e3, -1.0])
 def test_weights_that_are_bad_are_found_out(data, fitted, factor):
-    """Not a number; an exploding drift; a drift in the wrong direction, which is finite and of the right size."""
+    """An exploding drift; a drift in the wrong direction, which is finite and of the right size."""
     _, good, _ = fitted
-    wrong = judge_fit(FITTING, midpoint, good, times(factor, good), *data)
     loss = mean_loss(FITTING, midpoint, good, error_scale(FITTING, good), *data)
-    assert wrong.startswith("the fit of the model diverged")
-    assert f"(loss {loss:.3g} before it, " in wrong
+    wrong = judge_fit(FITTING, midpoint, good, times(factor, good), *data)
+    assert wrong.startswith(f"the fit of the model diverged (loss {loss:.3g} before it, ")
+
+
+def test_a_model_that_is_not_a_number_is_found_out(data, fitted):
+    wrong = judge_fit(FITTING, midpoint, fitted[1], times(np.nan, fitted[1]), *data)
+    assert wrong == "the fit of the model diverged (it has left the finite numbers)"
 
 
 def test_a_model_that_was_bad_before_is_no_excuse(data, fitted):
@@ -101,36 +106,68 @@ def pairs():
     return (idle, critic), (eqx.tree_at(weights, idle, [to_unit, jnp.eye(4), out]), critic)
 
 
-def judge(before, after):
+@pytest.fixture(scope="module")
+def region():
     states = np.random.default_rng(0).uniform(-1, 1, (64, 2)).astype(np.float32)
-    region = Region(np.concatenate([states, np.full((9, 2), 1e9, np.float32)]), np.int32(64), np.full(2, 5, np.float32))
-    return judge_policy(IMPROVING, midpoint, Truth(), before, after, jax.random.key(0), region), region
+    padded = np.concatenate([states, np.full((9, 2), 1e9, np.float32)])
+    return Region(padded, np.int32(64), np.full(2, 5, np.float32))
 
 
-def test_a_policy_that_gets_better_is_sound_and_one_that_gets_worse_is_not(pairs):
+@pytest.fixture(scope="module")
+def judge(region):
+    how = IMPROVING, midpoint, Truth()
+    return lambda before, after: judge_policy(*how, before, after, jax.random.key(0), region)
+
+
+def test_a_policy_that_gets_better_is_sound_and_one_that_gets_worse_is_not(judge, pairs):
     idle, good = pairs
-    assert judge(idle, good)[0] == ""
-    assert judge(good, good)[0] == ""
-    assert judge(good, idle)[0].startswith("the policy improvement diverged (the policy was worth 0.9")
+    assert judge(idle, good) == ""
+    assert judge(good, good) == ""
+    assert judge(good, idle).startswith("the actor diverged (the policy was worth 0.9")
 
 
-def test_a_saturated_policy_is_found_out_even_against_one_that_does_nothing(pairs):
+def test_a_policy_is_worth_its_reward_less_its_effort(region, pairs):
+    """The double integrator is at rest at 0 before the test counts; the padding of the region does not count."""
+    _, (actor, critic) = pairs
+    value, size = worth(IMPROVING, midpoint, Truth(), actor, critic, jax.random.key(0), region)
+    x = region.states[:64]
+    effort = IMPROVING.calm * ((0.5 * x[:, 0] + x[:, 1]) ** 2).mean()
+    assert 0.98 < value + effort <= 1.0
+    assert size == pytest.approx(float(np.abs(critic(x)).mean()), rel=1e-5)
+
+
+def test_an_actor_that_is_saturated_everywhere_is_worth_little_against_one_that_does_nothing(judge, pairs):
     idle, (actor, critic) = pairs
-    wrong, region = judge(idle, (times(30.0, actor), critic))
-    assert wrong.startswith("the policy improvement diverged")
-    value, _ = worth(IMPROVING, midpoint, Truth(), actor, critic, jax.random.key(0), region)
-    effort = (actor.before_tanh(region.states[:64]) ** 2).mean() * IMPROVING.calm
-    assert 0.9 < value + effort <= 1.0  # the padding of the region does not count
+    loud = eqx.tree_at(lambda net: net.layers[2].weight, actor, 5 * actor.layers[2].weight)
+    louder = eqx.tree_at(lambda net: net.scale, loud, 0.02 * loud.scale)
+    assert heaviness(louder.layers) < 10
+    assert judge(idle, (louder, critic)).startswith("the actor diverged (the policy was worth ")
 
 
-def test_a_policy_or_a_critic_that_is_not_a_number_is_found_out(pairs):
+def test_a_policy_or_a_critic_that_is_not_a_number_is_found_out(judge, pairs):
     idle, (actor, critic) = pairs
-    assert "diverged" in judge(idle, (times(np.nan, actor), critic))[0]
-    assert judge(idle, (actor, times(np.nan, critic)))[0].startswith("the critic diverged")
-    assert judge((times(np.nan, actor), critic), (actor, critic))[0] == ""
+    assert judge(idle, (times(np.nan, actor), critic)) == "the actor diverged (it has left the finite numbers)"
+    assert judge(idle, (actor, times(np.nan, critic))) == "the critic diverged (it has left the finite numbers)"
+    assert judge((times(np.nan, actor), critic), (actor, critic)) == ""
 
 
-def test_a_critic_promises_no_more_than_rewards_can_add_up_to(pairs):
+def test_weights_ten_times_those_of_glorot_are_found_out(judge, pairs):
     idle, (actor, critic) = pairs
-    assert judge(idle, (actor, times(1e3, critic)))[0].startswith("the critic diverged (its values are about ")
-    assert "rewards add up to 5 at most" in judge(idle, (actor, times(1e3, critic)))[0]
+    for name, after in (("actor", (times(30.0, actor), critic)), ("critic", (actor, times(30.0, critic)))):
+        assert judge(idle, after).startswith(f"the {name} diverged (its weights are ")
+
+
+def test_a_critic_promises_no_more_than_rewards_can_add_up_to(judge, pairs):
+    idle, (actor, critic) = pairs
+    bias = critic.layers[2].bias
+    shifted = lambda by: eqx.tree_at(lambda net: net.layers[2].bias, critic, bias + by)  # noqa: E731
+    assert judge(idle, (actor, shifted(5.0))) == ""
+    wrong = judge(idle, (actor, shifted(-1000.0)))
+    assert wrong.startswith("the critic diverged (its values are about 1e+03, rewards add up to 5 at most)")
+
+
+def test_heaviness_is_one_for_new_networks_and_that_of_the_worst_layer():
+    layers = glorot(np.random.default_rng(0), (40, 60, 80, 1))
+    assert heaviness(layers) == pytest.approx(1.0, abs=0.15)
+    worse = (layers[0], Layer(7 * layers[1].weight, layers[1].bias), layers[2])
+    assert heaviness(worse) == pytest.approx(7 * heaviness(layers[1:2]), rel=1e-6)
