@@ -87,9 +87,9 @@ class BatchEnsemble(Dynamics):
 
     def pick(self, members: Array) -> "BatchEnsemble":
         """Some members, by number; the weights stay shared."""
-        own = ([layer.bias for layer in self.layers], self.factors)
-        parts = lambda model: ([layer.bias for layer in model.layers], model.factors)  # noqa: E731
-        return eqx.tree_at(parts, self, jax.tree.map(lambda array: array[members], own))
+        layers = tuple(Layer(layer.weight, layer.bias[members]) for layer in self.layers)
+        factors = jax.tree.map(lambda array: array[members], self.factors)
+        return eqx.tree_at(lambda model: (model.layers, model.factors), self, (layers, factors))
 
     def redrawn(self, key: Array) -> "BatchEnsemble":
         """Itself: nothing is latent."""

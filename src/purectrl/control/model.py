@@ -48,7 +48,7 @@ HASTE = 30.0
 LATENT = 2**32 - 1
 """The child of a fit's key that latent noise is drawn from; the others are the numbers of its steps."""
 
-Model = TypeVar("Model", bound=Dynamics)
+Family = TypeVar("Family", bound=Dynamics)
 
 
 class Ensemble(Dynamics):
@@ -240,13 +240,13 @@ def evidence_loss(
 def fit(
     fitting: Fitting,
     integrate: Integrator,
-    ensemble: Model,
+    ensemble: Family,
     key: Array,
     data: Sequences,
     iterations: Array,
     first_rate: Array,
     last_rate: Array,
-) -> tuple[Model, Array]:
+) -> tuple[Family, Array]:
     """`iterations` steps of Adam whose rate falls from `first_rate` to `last_rate` along a cosine.
 
     The members differ by their first weights and by the rows that they see. Latent noise is drawn anew in every step, and
@@ -280,7 +280,7 @@ def fit(
     return ensemble.redrawn(jax.random.fold_in(latent_key, iterations)), total / jnp.maximum(counted, 1)
 
 
-def hastened(change: Model) -> Model:
+def hastened(change: Family) -> Family:
     """The change of a model, with that of its noise `HASTE` times as large."""
     if change.log_noise is None:
         return change
