@@ -152,18 +152,15 @@ def batch(mechanism, members, points=4):
 def test_the_prior_counts_once_for_all_measured_numbers(family):
     fitting, arrays = Fitting(4, 8, 0.1), batch(cart(), 3)
     model = untrained(family, cart())
-    plain = trajectory_loss(fitting, midpoint, model, *arrays)
-    loss = evidence_loss(fitting, midpoint, model, *arrays, numbers=500)
-    if family is Implicit:
-        assert model.penalty() > 100
-        assert loss - plain == pytest.approx(2 * 0.1**2 * model.penalty() / 500, rel=1e-4)
-    else:
-        assert loss == plain
+    prior = float(model.penalty())
+    assert prior > 100 if family is Implicit else prior == 0
+    plain = float(trajectory_loss(fitting, midpoint, model, *arrays))
+    loss = float(evidence_loss(fitting, midpoint, model, *arrays, numbers=500))
+    assert loss - plain == pytest.approx(2 * 0.1**2 * prior / 500, rel=1e-3, abs=0)
     noisy = learned_noise(lambda *_: model)(np.random.default_rng(0), cart(), 3, SMALL)
-    loss = evidence_loss(fitting, midpoint, noisy, *arrays, numbers=500)
-    assert loss - noise_loss(midpoint, noisy, noisy.log_noise, *arrays) == pytest.approx(
-        model.penalty() / 500, rel=1e-4
-    )
+    plain = float(noise_loss(midpoint, noisy, noisy.log_noise, *arrays))
+    loss = float(evidence_loss(fitting, midpoint, noisy, *arrays, numbers=500))
+    assert loss - plain == pytest.approx(prior / 500, rel=1e-3, abs=0)
 
 
 def test_what_is_not_to_be_trained_has_no_gradient():
@@ -176,12 +173,17 @@ def test_what_is_not_to_be_trained_has_no_gradient():
     assert not slope.feature_scale.any()
 
 
+@pytest.fixture(scope="module")
+def swings():
+    """Two independent sets of short trajectories of the pendulum."""
+    return [measured(pendulum(), 24, 12, np.random.default_rng(seed), substeps=5) for seed in (0, 1)]
+
+
 @every_family
-def test_a_fit_explains_trajectories_that_it_has_not_seen(family):
-    rod = pendulum()
-    seen, unseen = (measured(rod, 16, 20, np.random.default_rng(seed)) for seed in (0, 1))
-    model = family.random(np.random.default_rng(0), rod, 2, (32, 32))
-    model = model.rescaled(*map(jnp.asarray, scales(rod, seen, 0.15)))
+def test_a_fit_explains_trajectories_that_it_has_not_seen(family, swings):
+    seen, unseen = swings
+    model = family.random(np.random.default_rng(0), pendulum(), 2, (32, 32))
+    model = model.rescaled(*map(jnp.asarray, scales(pendulum(), seen, 0.15)))
     fitting = Fitting(points=4, rows=32, step=0.1)
 
     def held_out(model):
@@ -190,7 +192,7 @@ def test_a_fit_explains_trajectories_that_it_has_not_seen(family):
         arrays = (np.broadcast_to(a[at][:, None], (4, 2, at.shape[1], a.shape[-1])) for a in data[:3])
         return trajectory_loss(fitting, midpoint, model, *arrays) / 2
 
-    fitted, _ = fit(fitting, midpoint, model, jax.random.key(0), sequences(seen, 4, 0.15, 320), 500, 5e-3, 1e-4)
+    fitted, _ = fit(fitting, midpoint, model, jax.random.key(0), sequences(seen, 4, 0.15, 320), 400, 5e-3, 1e-4)
     assert held_out(fitted) < held_out(model) / 20
 
 

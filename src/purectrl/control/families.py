@@ -87,8 +87,9 @@ class BatchEnsemble(Dynamics):
 
     def pick(self, members: Array) -> "BatchEnsemble":
         """Some members, by number; the weights stay shared."""
-        own = lambda model: [*(layer.bias for layer in model.layers), *jax.tree.leaves(model.factors)]  # noqa: E731
-        return eqx.tree_at(own, self, [array[members] for array in own(self)])
+        layers = tuple(Layer(layer.weight, layer.bias[members]) for layer in self.layers)
+        factors = jax.tree.map(lambda array: array[members], self.factors)
+        return eqx.tree_at(lambda model: (model.layers, model.factors), self, (layers, factors))
 
     def redrawn(self, key: Array) -> "BatchEnsemble":
         """Itself: nothing is latent."""
