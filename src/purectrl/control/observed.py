@@ -99,7 +99,7 @@ class Networks(eqx.Module):
         """The same functions with other scales: the first and the last layer take up the change."""
         first, *middle, last = self.layers
         d = self.scale.size
-        bias = first.bias + ((centre - self.centre) / self.scale) @ first.weight[..., :d, :]
+        bias = first.bias + ((centre - self.centre) / self.scale)[None] @ first.weight[..., :d, :]
         weight = first.weight.at[..., :d, :].multiply((scale / self.scale)[:, None])
         back = self.size / size
         layers = (Layer(weight, bias), *middle, Layer(last.weight * back, last.bias * back))
@@ -208,9 +208,15 @@ def regress(
 
 
 class LearnedWorld(eqx.Module):
-    """Where episodes start and what is rewarded, as far as it was measured. Rewards are in units of their typical size."""
+    """Where episodes start and what is rewarded, as far as it was measured. Rewards are in units of their typical size.
+
+    No imagined reward is larger than the largest measured one: where there are no data a network may promise anything, and
+    a policy would go there.
+    """
 
     rewards: Networks
+    best: Array
+    """The largest measured reward, in the unit of the measurements."""
     starts: Array
     """First states of the episodes [rows, d], zero beyond `count`."""
     count: Array
@@ -227,7 +233,7 @@ class LearnedWorld(eqx.Module):
     def reward(self, x: Array, u: Array) -> Array:
         """x [..., members, rows, d] -> [..., members, rows]. For x [rows, d] the members are averaged -> [rows]."""
         if x.ndim > 2:
-            return (self.rewards(x, u) / self.rewards.size)[..., 0]
+            return (jnp.minimum(self.rewards(x, u), self.best) / self.rewards.size)[..., 0]
         shared = (jnp.broadcast_to(array, (self.rewards.members, *array.shape)) for array in (x, u))
         return self.reward(*shared).mean(axis=0)
 
@@ -256,3 +262,8 @@ class ObservedModel(eqx.Module):
 def euler(rate: Rate, x: Array, gap: Array) -> Array:
     """One Euler step, which inverts y = (x(t + dt) − x(t))/dt exactly."""
     return x + gap * rate(x, jnp.asarray(0.0))
+
+
+def as_it_is(reward: Array) -> Array:
+    """The learned reward is what is planned with: nothing says that it is a logarithm of anything."""
+    return reward

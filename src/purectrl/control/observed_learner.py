@@ -122,7 +122,7 @@ class ObservedLearner:
         if not sound:
             return Update(state, {"rolled_back": "the fit of the models diverged"}, {"fit": between - begin})
 
-        model, region = self._model(fitted, data.view), self._region(rows)
+        model, region = self._model(fitted, data.view, rows), self._region(rows)
         if first:
             fitted = _scaled_to(fitted, region)
         better = improve(self.improving, euler, model, fitted.actor, fitted.critic, _jax(key, "improve"), region)
@@ -163,11 +163,12 @@ class ObservedLearner:
         critic = _in_unit(state.critic, rewards.size / state.rewards.size)
         return state._replace(rates=rates, rewards=rewards, critic=critic), [float(loss) for loss in losses]
 
-    def _model(self, state: ObservedState, seen: Measurements) -> ObservedModel:
+    def _model(self, state: ObservedState, seen: Measurements, rows: Rows) -> ObservedModel:
         """What to imagine with; episodes start where the first measurement of one was."""
         starts = np.zeros((self.episodes, self.observed.state_dim), np.float32)
         starts[: seen.episodes] = seen.x[:, 0]
-        return ObservedModel(state.rates, LearnedWorld(state.rewards, starts, np.int32(seen.episodes)))
+        best = rows.r[: int(rows.count)].max()
+        return ObservedModel(state.rates, LearnedWorld(state.rewards, best, starts, np.int32(seen.episodes)))
 
     def _region(self, rows: Rows) -> Region:
         """All that was seen."""

@@ -15,7 +15,7 @@ from gymnasium.wrappers import RescaleAction
 from purectrl.control.actor_critic import Improving
 from purectrl.control.episodes import exploring, played
 from purectrl.control.exploration import SmoothNoise
-from purectrl.control.observed import Observed
+from purectrl.control.observed import Observed, as_it_is
 from purectrl.control.observed_learner import ObservedLearner
 from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
@@ -23,7 +23,7 @@ from purectrl.core.learner import Record, State
 from purectrl.core.ledger import Budget
 from purectrl.core.loop import Loop
 from purectrl.core.oracle import Oracle
-from purectrl.core.problem import Array, Plan
+from purectrl.core.problem import Plan
 from purectrl.experiments.config import make_output, make_sampler, make_schedule
 from purectrl.experiments.gym_config import GymConfig
 from purectrl.experiments.registry import EVALUATED, Task
@@ -34,7 +34,10 @@ def environment(config: GymConfig) -> Task:
     """The environment that `config` names, to be controlled for the highest return."""
     env = make(config.env)
     dt = config.dt or step_of(env)
-    require(config.window_step >= dt or config.sampler != "windows", f"window_step: the environment steps {dt:g} s")
+    require(
+        config.sampler != "windows" or config.window_step >= dt * (1 - 1e-9),
+        f"window_step: must not be shorter than a step of {config.env}, {dt:g} s; got {config.window_step:g}",
+    )
     observed = Observed(width_of(env, "observation"), width_of(env, "action"))
     begin = exploring(SmoothNoise(config.horizon), observed.control_dim)
     rollout = gym_episodes(env, begin, dt, config.terminal_reward)
@@ -42,7 +45,7 @@ def environment(config: GymConfig) -> Task:
     sampler = snapped(make_sampler(config), dt)
     learner = make_learner(observed, config, dt, sampler.m)
     loop = Loop(oracle, sampler, make_schedule(config), learner, make_output(config))
-    limit = gymnasium.spec(config.env).max_episode_steps or round(config.horizon / dt)
+    limit = own_limit(env) or round(config.horizon / dt)
 
     def test(key: Key, plan: Plan, episodes: int) -> dict[str, float]:
         return played(env, plan.policy, key, episodes, limit).judged()
@@ -85,6 +88,12 @@ def make(name: str) -> gymnasium.Env:
     return RescaleAction(env, np.float32(-1.0), np.float32(1.0))
 
 
+def own_limit(env: gymnasium.Env) -> int | None:
+    """Steps after which the registered environment would be truncated; None if it would never be."""
+    registered = env.unwrapped.spec
+    return None if registered is None else gymnasium.spec(registered.id).max_episode_steps
+
+
 def make_learner(observed: Observed, config: GymConfig, dt: float, m: int) -> ObservedLearner:
     """The learner with the settings of `config`, for episodes of m measurements."""
     return ObservedLearner(
@@ -111,11 +120,6 @@ def make_learner(observed: Observed, config: GymConfig, dt: float, m: int) -> Ob
         rate=config.fit_rate,
         last_rate=config.fit_rate / 50,
     )
-
-
-def as_it_is(reward: Array) -> Array:
-    """The learned reward is what is planned with: nothing says that it is a logarithm of anything."""
-    return reward
 
 
 def policy_of(env: gymnasium.Env, observed: Observed, plan: Plan) -> Callable[..., np.ndarray]:
