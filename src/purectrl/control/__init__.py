@@ -5,6 +5,8 @@ from purectrl.control.exploration import SmoothNoise
 from purectrl.control.integrate import dopri5, midpoint, midpoint_in
 from purectrl.control.learner import ControlLearner, ControlState
 from purectrl.control.model import Ensemble, Fitting, fit, sequences
+from purectrl.control.observed import Observed
+from purectrl.control.observed_learner import ObservedLearner
 from purectrl.control.policy import Actor, Behaviour, Critic
 from purectrl.control.rollout import feedback
 
@@ -17,6 +19,8 @@ __all__ = [
     "Ensemble",
     "Fitting",
     "Improving",
+    "Observed",
+    "ObservedLearner",
     "Region",
     "SmoothNoise",
     "dopri5",
