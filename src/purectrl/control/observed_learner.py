@@ -117,7 +117,7 @@ class ObservedLearner:
         first = not state.follow
         rows = rows_of(data.view, self.rows)
         fitted, losses = self._fit(state, rows, which, key)
-        sound = finite((fitted, losses))
+        sound = finite((fitted.rates, fitted.rewards, losses))
         between = time.perf_counter()
         if not sound:
             return Update(state, {"rolled_back": "the fit of the models diverged"}, {"fit": between - begin})
@@ -127,14 +127,14 @@ class ObservedLearner:
             fitted = _scaled_to(fitted, region)
         better = improve(self.improving, euler, model, fitted.actor, fitted.critic, _jax(key, "improve"), region)
         seconds = {"fit": between - begin, "plan": time.perf_counter() - between}
-        info = {"fit_loss": losses[0], "reward_loss": losses[1]}
         if not finite((better.actor, better.critic)):
-            return Update(fitted, {"rolled_back": "the policy improvement diverged", **info}, seconds)
+            return Update(fitted, {"rolled_back": "the policy improvement diverged", **losses}, seconds)
 
         explored = data.episodes if first else state.explored
         amplitudes = np.roll(np.array(AMPLITUDES, np.float32), explored - data.episodes)
         unit = float(fitted.rewards.size[0])
-        info |= {
+        info = {
+            **losses,
             "imagined_reward": unit * float(np.mean(better.reward)),
             "imagined_worst": unit * float(np.min(better.reward)),
         }
@@ -145,23 +145,24 @@ class ObservedLearner:
         """The actor with the noise of the episodes to come; the environment draws where they start."""
         return Plan(Behaviour(state.actor, state.follow, state.amplitudes), ())
 
-    def _fit(self, state: ObservedState, rows: Rows, which: Which, key: Key) -> tuple[ObservedState, list[float]]:
-        """The models named by `which` from where they stand, their scales adapted to the data."""
+    def _fit(self, state: ObservedState, rows: Rows, which: Which, key: Key) -> tuple[ObservedState, dict[str, float]]:
+        """The models named by `which` from where they stand, their scales adapted to the data, and their losses."""
         n = int(rows.count)
         x, iterations = spread(rows.x[:n]), self.later_iterations if state.follow else self.first_iterations
 
-        def fitted(networks: Networks, targets: Array, name: str) -> tuple[Networks, Array]:
+        def fitted(networks: Networks, targets: Array, name: str) -> tuple[Networks, float]:
             networks = networks.rescaled(*map(jnp.asarray, (*x, size(targets[:n]))))
             data = rows.x, rows.u, targets, rows.count
-            return regress(self.batch, networks, _jax(key, name), data, iterations, self.rate, self.last_rate)
+            networks, loss = regress(self.batch, networks, _jax(key, name), data, iterations, self.rate, self.last_rate)
+            return networks, float(loss)
 
-        rates, rewards, losses = state.rates, state.rewards, [0.0, 0.0]
+        rates, rewards, losses = state.rates, state.rewards, {}
         if Which.DRIFT in which:
-            rates, losses[0] = fitted(rates, rows.y, "rates")
+            rates, losses["fit_loss"] = fitted(rates, rows.y, "rates")
         if Which.REWARD in which:
-            rewards, losses[1] = fitted(rewards, rows.r, "rewards")
+            rewards, losses["reward_loss"] = fitted(rewards, rows.r, "rewards")
         critic = _in_unit(state.critic, rewards.size / state.rewards.size)
-        return state._replace(rates=rates, rewards=rewards, critic=critic), [float(loss) for loss in losses]
+        return state._replace(rates=rates, rewards=rewards, critic=critic), losses
 
     def _model(self, state: ObservedState, seen: Measurements, rows: Rows) -> ObservedModel:
         """What to imagine with; episodes start where the first measurement of one was."""

@@ -27,15 +27,15 @@ class GymConfig(LoopConfig):
     """Networks for the drift, and as many for the reward."""
     width: int = 128
     """Units in each hidden layer of any network."""
-    first_iterations: int = 1500
+    first_iterations: int = 4000
     """Steps of each fit at the first update."""
-    later_iterations: int = 1000
+    later_iterations: int = 3000
     """Steps of each fit at each later update."""
     fit_rows: int = 64
     """Measurements in a step of a fit, for each member."""
-    fit_rate: float = 1e-3
+    fit_rate: float = 2e-3
     """Adam's rate on the models; it falls to a fiftieth."""
-    plan_iterations: int = 300
+    plan_iterations: int = 600
     """Steps of the actor at each update."""
     plan_rows: int = 48
     """Imagined rollouts a step."""
