@@ -126,8 +126,9 @@ class ObservedLearner:
         if first:
             fitted = _scaled_to(fitted, region)
         better = improve(self.improving, euler, model, fitted.actor, fitted.critic, _jax(key, "improve"), region)
+        sound = finite((better.actor, better.critic))
         seconds = {"fit": between - begin, "plan": time.perf_counter() - between}
-        if not finite((better.actor, better.critic)):
+        if not sound:
             return Update(fitted, {"rolled_back": "the policy improvement diverged", **losses}, seconds)
 
         explored = data.episodes if first else state.explored
