@@ -87,11 +87,12 @@ def test_an_optimist_takes_the_best_member_for_each_start():
 
 def test_planned_and_true_reward_share_their_maximum_and_only_one_has_a_slope_far_away():
     arm = acrobot()
-    actor, _ = networks(arm)
     free = jnp.full(4, 1e6)
 
     def planned(x):
-        return planned_reward(actor, Imagined(x, jnp.zeros((*x.shape[:-1], 2)), jnp.zeros((*x.shape[:-1], 2))), free)
+        return planned_reward(
+            SMALL, arm, Imagined(x, jnp.zeros((*x.shape[:-1], 2)), jnp.zeros((*x.shape[:-1], 2))), free
+        )
 
     assert planned(jnp.asarray(arm.goal)) == pytest.approx(1.0)
     hanging = jnp.array([0.1, 0.1, 0.0, 0.0])
@@ -109,9 +110,13 @@ def test_beyond_its_limits_a_state_loses_reward_and_keeps_a_gradient():
     assert jnp.abs(seen.x[0, 0, 0, 0]) < 11  # drawn back to twice the limit
     assert jnp.abs(jax.grad(lambda s: run(s).x[-1, 0, 0, 0])(starts)).max() > 0
     inside = seen._replace(x=jnp.full_like(seen.x, 4.9))
-    assert (planned_reward(actor, inside, LIMITS) == planned_reward(actor, inside, 10 * LIMITS)).all()
+    assert (
+        planned_reward(SMALL, mechanism, inside, LIMITS) == planned_reward(SMALL, mechanism, inside, 10 * LIMITS)
+    ).all()
     outside = seen._replace(x=jnp.full_like(seen.x, 6.0))
-    assert (planned_reward(actor, outside, LIMITS) < planned_reward(actor, outside, 10 * LIMITS)).all()
+    assert (
+        planned_reward(SMALL, mechanism, outside, LIMITS) < planned_reward(SMALL, mechanism, outside, 10 * LIMITS)
+    ).all()
 
 
 def test_imagination_under_the_truth_is_the_truth():
@@ -135,16 +140,15 @@ def test_imagined_noise_is_stationary_with_its_correlation_time():
 
 def test_starts_are_shared_out_as_told():
     mechanism = cart(start=0.1)
-    actor, _ = networks(mechanism)
     settings = Improving(rows=20, members=2, box=0.4, rewarded=0.2, chained=0.3)
     region = Region(jnp.full((7, 2), 40.0), 5, LIMITS)
     pools = jnp.full((30, 2), 20.0), jnp.full((20, 2), 30.0)
-    starts = draw_starts(settings, jax.random.key(0), actor, region, *pools)
+    starts = draw_starts(settings, jax.random.key(0), mechanism, region, *pools)
     assert starts.shape == (2, 10, 2)
     counts = [int((jnp.round(starts[..., 0], -1) == place).sum()) for place in (0, 20, 30, 40)]
     assert counts == [8, 4, 6, 2]
     bold = dataclasses.replace(settings, optimistic=True)
-    shared = draw_starts(bold, jax.random.key(0), actor, region, *pools)
+    shared = draw_starts(bold, jax.random.key(0), mechanism, region, *pools)
     assert np.array_equal(shared[0], shared[1])
 
 

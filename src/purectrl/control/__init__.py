@@ -7,6 +7,8 @@ from purectrl.control.families import BatchEnsemble, Implicit
 from purectrl.control.integrate import dopri5, midpoint, midpoint_in
 from purectrl.control.learner import ControlLearner, ControlState
 from purectrl.control.model import Ensemble, Fitting, fit, sequences
+from purectrl.control.observed import Observed
+from purectrl.control.observed_learner import ObservedLearner
 from purectrl.control.policy import Actor, Behaviour, Critic
 from purectrl.control.rollout import feedback
 
@@ -22,6 +24,8 @@ __all__ = [
     "Fitting",
     "Implicit",
     "Improving",
+    "Observed",
+    "ObservedLearner",
     "Region",
     "SmoothNoise",
     "dopri5",

@@ -24,6 +24,7 @@ from purectrl.control.imagination import (
     Improving,
     Model,
     Region,
+    World,
     control_noise,
     imagine,
     imagined_test,
@@ -74,7 +75,7 @@ class Training(NamedTuple):
 
 
 def draw_starts(
-    improving: Improving, key: Array, actor: Actor, region: Region, rewarded: Array, chained: Array
+    improving: Improving, key: Array, world: World, region: Region, rewarded: Array, chained: Array
 ) -> Array:
     """Starts [members, rows/members, 2·nq] in random order: box, rewarded, chained, any."""
     rows, members = improving.rows, improving.members
@@ -82,7 +83,7 @@ def draw_starts(
     box_key, good_key, any_key, order_key = jax.random.split(key, 4)
     starts = jnp.concatenate(
         [
-            jax.vmap(actor.mechanism.start)(jax.random.split(box_key, box)),
+            jax.vmap(world.start)(jax.random.split(box_key, box)),
             rewarded[jax.random.randint(good_key, (good,), 0, len(rewarded))],
             chained[:chain],
             region.states[jax.random.randint(any_key, (rows - box - good - chain,), 0, region.count)],
@@ -101,7 +102,7 @@ def _iteration(
     def improve_actor(now: Training, model: Model, starts: Array, noise: Array) -> tuple:
         def loss(actor: Actor) -> tuple[Array, tuple]:
             seen = imagine(improving, integrate, model, actor, starts, noise, region.limits)
-            rewards = planned_reward(actor, seen, region.limits)
+            rewards = planned_reward(improving, model.mechanism, seen, region.limits)
             returns = discounted(improving, rewards)
             effort = improving.calm * (seen.z**2).mean()
             return effort - objective(improving, returns, now.critic(seen.x)), (seen, rewards, returns)
@@ -126,7 +127,7 @@ def _iteration(
     def iterate(now: Training, key: Array) -> tuple[Training, Array]:
         starts_key, members_key, noise_key, critic_key = jax.random.split(key, 4)
         target = jax.tree.map(lambda t, c: t + improving.target_rate * (c - t), now.target, now.critic)
-        starts = draw_starts(improving, starts_key, now.actor, region, rewarded, now.chained)
+        starts = draw_starts(improving, starts_key, model.mechanism, region, rewarded, now.chained)
         chosen = model.pick(jax.random.permutation(members_key, model.members)[: improving.members])
         shape = (improving.steps, *starts.shape[:-1], now.actor.mechanism.control_dim)
         noise = control_noise(improving, noise_key, shape)
@@ -167,10 +168,11 @@ def improve(
         ),
         optax.adam(improving.critic_rate),
     )
-    mechanism = actor.mechanism
-    idle = jnp.zeros((len(region.states), mechanism.control_dim))
+    idle = jnp.zeros((len(region.states), actor.mechanism.control_dim))
     there = jnp.arange(len(region.states)) < region.count
-    weights = jax.nn.softmax(jnp.where(there, mechanism.log_reward(region.states, idle) / REWARDED_ROOT, -jnp.inf))
+    weights = jax.nn.softmax(
+        jnp.where(there, model.mechanism.log_reward(region.states, idle) / REWARDED_ROOT, -jnp.inf)
+    )
     rewarded = region.states[jax.random.choice(good_key, len(region.states), (2000,), p=weights)]
     chained = region.states[jax.random.randint(first_key, (improving.rows,), 0, region.count)]
     iterate = _iteration(improving, integrate, model, region, rewarded, optimisers)

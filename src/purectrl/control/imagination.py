@@ -6,6 +6,7 @@ one, and the same maximum; it is what is planned with. A policy is judged by b a
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -23,8 +24,31 @@ SETTLED = 3.0
 """Seconds after which an imagined test counts, as in the real one."""
 
 
+class World(Protocol):
+    """What imagination needs besides the drift: a `Mechanism` knows it, for other systems it is learned."""
+
+    control_cost: float
+
+    def start(self, key: Array) -> Array:
+        """x(0) [d]."""
+        ...
+
+    def log_reward(self, x: Array, u: Array) -> Array:
+        """What `Improving.planned` makes the planned reward of: x [..., d], u [..., k] -> [...]."""
+        ...
+
+    def reward(self, x: Array, u: Array) -> Array:
+        """What a policy is judged by, with the same shapes."""
+        ...
+
+
 class Model(Protocol):
     """What imagination needs of a dynamics model: (x [members, rows, d], u [members, rows, k]) -> [members, rows, d]."""
+
+    @property
+    def mechanism(self) -> World:
+        """Where episodes start and what is rewarded."""
+        ...
 
     @property
     def members(self) -> int:
@@ -38,6 +62,15 @@ class Model(Protocol):
     def pick(self, members: Array) -> "Model":
         """Some members, by number."""
         ...
+
+
+def mixture(log_b: Array) -> Array:
+    """b̃, of the logarithm of b.
+
+    >>> float(mixture(jnp.log(1.0)))
+    1.0
+    """
+    return sum(weight * jnp.exp(log_b / root) for weight, root in MIXTURE)
 
 
 @dataclass(frozen=True)
@@ -62,6 +95,7 @@ class Improving:
         box, rewarded, chained: shares of starts from the initial box, from rewarded states in the data and from the ends of
             the rollouts before; the rest are any states in the data.
         snapshots: how many.
+        planned: log b -> the reward that is planned with, b̃.
     """
 
     iterations: int = 450
@@ -84,6 +118,7 @@ class Improving:
     rewarded: float = 0.2
     chained: float = 0.3
     snapshots: int = 5
+    planned: Callable[[Array], Array] = mixture
 
     def __post_init__(self) -> None:
         require(self.rows % self.members == 0, f"rows: {self.rows} rollouts cannot be shared by {self.members} members")
@@ -154,12 +189,11 @@ def imagine(
     return jax.lax.scan(advance, starts, noise)[1]
 
 
-def planned_reward(actor: Actor, seen: Imagined, limits: Array) -> Array:
+def planned_reward(improving: Improving, world: World, seen: Imagined, limits: Array) -> Array:
     """b̃ of each step [steps, members, rows]; log b is lowered where a state is beyond its limit."""
     beyond = jax.nn.relu(jnp.abs(seen.x) / limits - 1)
-    log_b = actor.mechanism.log_reward(seen.x, seen.u) - (beyond**2).sum(axis=-1)
-    mixture = sum(weight * jnp.exp(log_b / root) for weight, root in MIXTURE)
-    return mixture - actor.mechanism.control_cost * (seen.u**2).sum(axis=-1)
+    log_b = world.log_reward(seen.x, seen.u) - (beyond**2).sum(axis=-1)
+    return improving.planned(log_b) - world.control_cost * (seen.u**2).sum(axis=-1)
 
 
 def control_noise(improving: Improving, key: Array, shape: tuple[int, ...]) -> Array:
@@ -187,9 +221,9 @@ def imagined_test(
     episodes: int = 8,
 ) -> Array:
     """The true reward b after the first three seconds of imagined tests from the box, for each member [members]."""
-    starts = jax.vmap(actor.mechanism.start)(jax.random.split(key, episodes))
+    starts = jax.vmap(model.mechanism.start)(jax.random.split(key, episodes))
     starts = jnp.broadcast_to(starts, (model.members, *starts.shape))
     silence = jnp.zeros((round(seconds / improving.step), *starts.shape[:-1], actor.mechanism.control_dim))
     seen = imagine(improving, integrate, model, actor, starts, silence, limits)
-    rewards = actor.mechanism.reward(seen.x, seen.u)[round(SETTLED / improving.step) :]
+    rewards = model.mechanism.reward(seen.x, seen.u)[round(SETTLED / improving.step) :]
     return jnp.nan_to_num(rewards).mean(axis=(0, 2))

@@ -1,6 +1,6 @@
 """Actor and critic, and what an episode executes: the actor with smooth noise."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -9,7 +9,29 @@ import numpy as np
 
 from purectrl.control.networks import Layer, glorot, perceptron
 from purectrl.core.problem import Array
-from purectrl.systems.mechanism import Mechanism
+
+
+class Interface(Protocol):
+    """What actor and critic know of a system: how it is seen and how far it can be pushed. A `Mechanism` says it."""
+
+    @property
+    def feature_dim(self) -> int:
+        """Numbers in an observation."""
+        ...
+
+    @property
+    def control_dim(self) -> int:
+        """Numbers in a control."""
+        ...
+
+    @property
+    def u_max(self) -> float:
+        """Their limit."""
+        ...
+
+    def observe(self, x: Array) -> Array:
+        """x [..., d] -> features [..., feature_dim]."""
+        ...
 
 
 class Actor(eqx.Module):
@@ -18,11 +40,11 @@ class Actor(eqx.Module):
     layers: tuple[Layer, ...]
     scale: Array
     """What each feature is divided by [features]."""
-    mechanism: Mechanism = eqx.field(static=True)
+    mechanism: Interface = eqx.field(static=True)
 
     @classmethod
     def random(
-        cls, generator: np.random.Generator, mechanism: Mechanism, hidden: tuple[int, ...] = (200,) * 2
+        cls, generator: np.random.Generator, mechanism: Interface, hidden: tuple[int, ...] = (200,) * 2
     ) -> "Actor":
         """A policy that does little at first: its last layer is a tenth of Glorot's."""
         *layers, last = glorot(generator, (mechanism.feature_dim, *hidden, mechanism.control_dim))
@@ -47,11 +69,11 @@ class Critic(eqx.Module):
 
     layers: tuple[Layer, ...]
     scale: Array
-    mechanism: Mechanism = eqx.field(static=True)
+    mechanism: Interface = eqx.field(static=True)
 
     @classmethod
     def random(
-        cls, generator: np.random.Generator, mechanism: Mechanism, hidden: tuple[int, ...] = (200,) * 2
+        cls, generator: np.random.Generator, mechanism: Interface, hidden: tuple[int, ...] = (200,) * 2
     ) -> "Critic":
         """A critic with random weights."""
         return cls(glorot(generator, (mechanism.feature_dim, *hidden, 1)), jnp.ones(mechanism.feature_dim), mechanism)

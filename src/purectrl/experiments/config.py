@@ -228,6 +228,9 @@ def _check_value(name: str, value: Any, kind: Any) -> None:
     if kind is bool:
         require(isinstance(value, bool), f"{name}: must be true or false, not {value!r}")
         return
+    if kind is str:
+        require(isinstance(value, str) and bool(value.strip()), f"{name}: must be a name, not {value!r}")
+        return
     many = get_origin(kind) is tuple
     wanted = get_args(kind)[0] if many else kind
     for number in value if many else (value,):

@@ -16,6 +16,7 @@ from purectrl.core.loop import Loop
 from purectrl.core.problem import Plan
 from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, NeuralConfig, OuConfig
 from purectrl.experiments.control_config import ControlConfig
+from purectrl.experiments.gym_config import GymConfig
 
 EVALUATED = "evaluation_rollouts"
 """The column of a record that says how many test episodes its probe took."""
@@ -98,6 +99,10 @@ WINDOWS: dict[str, Any] = {
 """Algorithm 5: N_d = 5 windows of T' = 5 s with Δt = 0.1 s, so m = 250; updates at the start of each batch."""
 
 
+GYM: dict[str, Any] = {**WINDOWS, "m": 100, "windows": 2, "first": 100.0}
+"""The same with N_d = 2 in episodes of 10 s: all of them is seen."""
+
+
 def _finite(config: FiniteConfig) -> Task:
     from purectrl.experiments.theory import finite
 
@@ -136,6 +141,12 @@ def _control(name: str) -> Callable[[ControlConfig], Task]:
         return swing_up(name, config)
 
     return build
+
+
+def _gymnasium(config: GymConfig) -> Task:
+    from purectrl.experiments.gymnasium import environment
+
+    return environment(config)
 
 
 EXPERIMENTS = {
@@ -177,6 +188,13 @@ EXPERIMENTS = {
             ControlConfig(**WINDOWS, measurements=87 * 250, initial=7, batches=(2, 4, 8, 16, 18, 32)),
             _batches(enode=(4,) * 20, pure_enode=(2, 4, 8, 16, 18, 32)),
             _control("acrobot"),
+        ),
+        Experiment(
+            "gymnasium",
+            "any Gymnasium environment with continuous observations and actions, --env; drift and reward are learned",
+            GymConfig(**GYM, measurements=20 * 100, initial=6, batches=(2, 4, 8)),
+            _batches(enode=(2,) * 7, pure_enode=(2, 4, 8)),
+            _gymnasium,
         ),
     )
 }

@@ -175,23 +175,42 @@ def gym_rollout(
         MeasurementError: the episode ended before the last time. Truncation is never bridged: the state would have gone
             on, and nobody knows where.
     """
-    d, k = _width(env, "observation"), _width(env, "action")
-    seconds = _step_of(env) if dt is None else dt
+    return gym_episodes(env, lambda key, plan, number: lambda x, t: policy(plan.policy, x), dt, absorbing_reward)
+
+
+Act = Callable[[np.ndarray, float], Array]
+"""(x [d], t) -> u [k], for one episode."""
+
+
+def gym_episodes(
+    env: gymnasium.Env,
+    begin: Callable[[Key, Plan, int], Act],
+    dt: float | None = None,
+    absorbing_reward: float | None = None,
+) -> Rollout:
+    """As `gym_rollout`, for what acts differently in each episode, as exploration does.
+
+    Main arguments:
+        begin: (key of the episode, plan, number of the episode in its block) -> (x [d], t) -> u [k].
+    """
+    d, k = width_of(env, "observation"), width_of(env, "action")
+    seconds = step_of(env) if dt is None else dt
     require(seconds > 0, f"dt: the time between two steps must be positive, not {seconds}")
     low, high = env.action_space.low, env.action_space.high  # pyright: ignore[reportAttributeAccessIssue]
 
-    def act(plan: Plan, x: np.ndarray) -> np.ndarray:
-        u = np.asarray(policy(plan.policy, x))
+    def clipped(u: Array) -> np.ndarray:
+        u = np.asarray(u)
         if u.shape != (k,):
             raise MeasurementError(f"the policy returned u of shape {u.shape}, the action space has {(k,)}")
         return np.clip(u, low, high).astype(low.dtype)
 
-    def episode(seed: int, number: int, plan: Plan, last: int) -> tuple[list[np.ndarray], ...]:
+    def episode(key: Key, number: int, plan: Plan, last: int) -> tuple[list[np.ndarray], ...]:
         """Steps 0 to `last`: x [last + 2, d], u [last + 1, k], r [last + 1]."""
-        x, _ = env.reset(seed=seed)
+        act = begin(key, plan, number)
+        x, _ = env.reset(seed=seed_of(key))
         states, controls, rewards, ended = [np.array(x)], [], [], False
         for step in range(last + 1):
-            u = act(plan, x)
+            u = clipped(act(x, step * seconds))
             if ended:
                 reward = absorbing_reward
             else:
@@ -210,13 +229,18 @@ def gym_rollout(
         x, y = np.empty((2, episodes, m, d), np.float32)
         u, r = np.empty((episodes, m, k), np.float32), np.empty((episodes, m), np.float32)
         for number, seen in enumerate(steps):
-            seed = key.child("episode", number).bits & 0x7FFFFFFF
-            states, controls, rewards = map(np.asarray, episode(seed, number, plan, int(seen.max())))
+            run = episode(key.child("episode", number), number, plan, int(seen.max()))
+            states, controls, rewards = map(np.asarray, run)
             x[number], u[number], r[number] = states[seen], controls[seen], rewards[seen]
             y[number] = (states[seen + 1].astype(np.float64) - states[seen]) / seconds
         return Measurements(times, x, u, y, r)
 
     return rollout
+
+
+def seed_of(key: Key) -> int:
+    """The seed with which an environment begins the episode of `key`."""
+    return key.bits & 0x7FFFFFFF
 
 
 def snapped(sampler: Sampler, dt: float) -> Sampler:
@@ -235,15 +259,16 @@ def snapped(sampler: Sampler, dt: float) -> Sampler:
     return replace(sampler, draw=draw)
 
 
-def _width(env: gymnasium.Env, kind: str) -> int:
+def width_of(env: gymnasium.Env, kind: str) -> int:
     """Numbers in an observation or an action, which must be a Box with one axis."""
     space = getattr(env, f"{kind}_space")
     if isinstance(space, Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
         return space.shape[0]
-    raise InputError(f"env: its {kind}s are {space}, expected a continuous Box with one axis")
+    shown = " ".join(str(space).split())  # a long Box is printed on many lines
+    raise InputError(f"env: its {kind}s are {shown}, expected a continuous Box with one axis")
 
 
-def _step_of(env: gymnasium.Env) -> float:
+def step_of(env: gymnasium.Env) -> float:
     """The environment's own `dt`."""
     seconds = getattr(env.unwrapped, "dt", None)
     if isinstance(seconds, (int, float)):
