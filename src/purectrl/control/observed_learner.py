@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purectrl.control.actor_critic import Improving, Region, improve
-from purectrl.control.learner import AMPLITUDES, finite
+from purectrl.control.learner import AMPLITUDES
 from purectrl.control.networks import Layer
 from purectrl.control.observed import (
     LearnedWorld,
@@ -29,6 +29,7 @@ from purectrl.control.observed import (
     spread,
 )
 from purectrl.control.policy import Actor, Behaviour, Critic
+from purectrl.control.soundness import finite
 from purectrl.core.errors import InputError
 from purectrl.core.keys import Key
 from purectrl.core.learner import Update
