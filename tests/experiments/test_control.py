@@ -102,6 +102,7 @@ def test_a_run_resumes_bit_for_bit(whole, tmp_path):
     assert left_by(tmp_path / "part") == left_by(whole)
 
 
+@pytest.mark.slow  # two more programs for each family to compile; tests/control/test_families.py has the mathematics
 @pytest.mark.parametrize(("dynamics", "noise"), [("batch-ensemble", "fixed"), ("implicit", "learned")])
 def test_other_families_run_and_resume_bit_for_bit(dynamics, noise, whole, tmp_path):
     spec = Spec.of("pendulum", "pure-enode", **TINY, dynamics=dynamics, noise=noise)
