@@ -29,7 +29,7 @@ def test_every_command_of_the_table(tmp_path):
     for command in COMMANDS:
         small = " --measurements 200 --paths 8" if " run " in command or " sweep " in command else ""
         if " pendulum " in command:
-            small = " --measurements 1000 --match-iterations 2 --first-iterations 2 --later-iterations 2"
+            small = " --measurements 1000 --batches 1 --match-iterations 2 --first-iterations 2 --later-iterations 2"
             small += " --plan-iterations 5 --plan-horizon 0.2 --width 8 --members 3"
         if " neural " in command:
             small = " --measurements 10 --paths 16 --iterations 5 --starts 2 --update-steps 5"
