@@ -41,12 +41,12 @@ from purectrl.systems.catalogue import mechanism
 
 ROWS = 20_000
 """Measurements in the data that steps are timed on."""
-STEPS = 20
+STEPS = 8
 """Steps that are timed at once."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
-def fastest(function: Callable[[], Any], repeats: int = 5) -> float:
+def fastest(function: Callable[[], Any], repeats: int = 3) -> float:
     """Seconds of the fastest of some calls, after one that compiles: what others do on the machine only adds."""
     jax.block_until_ready(function())
     found = []
