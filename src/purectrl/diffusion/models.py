@@ -31,7 +31,7 @@ class Iterate(NamedTuple):
 
 
 class DiffusionModel(Protocol):
-    """A pretrained denoiser with what belongs to it. Small pixel models, `UNet2DModel` and a Stable Diffusion pipeline fit."""
+    """A pretrained denoiser with what belongs to it: a network of pixels, `UNet2DModel`, a Stable Diffusion pipeline."""
 
     @property
     def shape(self) -> tuple[int, ...]:

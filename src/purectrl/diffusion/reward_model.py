@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
+from torch.nn import functional
 
 from purectrl.core.errors import MeasurementError, require
 from purectrl.core.keys import Key
@@ -65,7 +65,7 @@ class Link(NamedTuple):
 logistic = Link(
     "logistic",
     torch.sigmoid,
-    lambda outputs, r: F.binary_cross_entropy_with_logits(outputs, r, reduction="none"),
+    lambda outputs, r: functional.binary_cross_entropy_with_logits(outputs, r, reduction="none"),
     0.0,
     1.0,
 )

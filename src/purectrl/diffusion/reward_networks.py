@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from purectrl.core.errors import InputError
 
@@ -39,8 +39,8 @@ class ImageTrunk(nn.Module):
         hidden = 2 * seen - 1
         for convolution, film in zip(self.convolutions, self.films, strict=True):
             scale, shift = film(context)[:, :, None, None].chunk(2, dim=1)
-            hidden = F.silu(convolution(hidden) * (1 + scale) + shift)
-        hidden = F.silu(self.gather(hidden.flatten(1)))
+            hidden = functional.silu(convolution(hidden) * (1 + scale) + shift)
+        hidden = functional.silu(self.gather(hidden.flatten(1)))
         return torch.tanh(self.last(torch.cat([hidden, context], dim=1)))
 
 
@@ -56,8 +56,8 @@ class VectorTrunk(nn.Module):
 
     def forward(self, seen: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """Embeddings -> features in [-1, 1]."""
-        hidden = F.silu(self.first(torch.cat([seen, self.context(t, condition)], dim=1)))
-        return torch.tanh(self.last(F.silu(self.second(hidden))))
+        hidden = functional.silu(self.first(torch.cat([seen, self.context(t, condition)], dim=1)))
+        return torch.tanh(self.last(functional.silu(self.second(hidden))))
 
 
 class Context(nn.Module):
@@ -71,7 +71,7 @@ class Context(nn.Module):
     def forward(self, t: Tensor, condition: Tensor) -> Tensor:
         """t [n] in [0, 1], condition [n] -> [n, width]."""
         angles = math.pi / 2 * t[:, None] * 2.0 ** torch.arange(FREQUENCIES, device=t.device)
-        return F.silu(self.condition(condition) + self.time(torch.cat([angles.sin(), angles.cos()], dim=1)))
+        return functional.silu(self.condition(condition) + self.time(torch.cat([angles.sin(), angles.cos()], dim=1)))
 
 
 def random_weights(network: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:

@@ -2,10 +2,10 @@
 
     argmax  E[r̂(x(T)) + bonus] − α KL(P^{f,q} | P^{f₁,q₁}) − β_n KL(P^{f,q} | P^{f_n,q_n})
 
-The divergence of two laws of paths is that of their initial distributions plus the sum over all steps. Backpropagation may be
-cut (the last steps move the image most), the divergence never is: a step before the cut still adds its own. With all its
-steps a sum over three networks would cost more than the path itself, so that steps are drawn in proportion to their weight,
-and the sum is estimated without bias.
+The divergence of two laws of paths is that of their initial distributions plus the sum over all steps. Backpropagation may
+be cut, the divergence never is: a step before the cut still adds its own, or the model collapses where nobody looks. With
+all its steps the sum would cost more than the path itself, so that steps are drawn in proportion to their weight, and the
+sum is estimated without bias.
 """
 
 import math
