@@ -43,7 +43,7 @@ class Arguments:
 
     out: Path
     """Directory for what it makes."""
-    steps: int = 4000
+    steps: int = 3600
     """Batches of 64 for the denoiser."""
     seed: int = 0
     """One seed gives the same weights again."""
@@ -88,7 +88,10 @@ def train_denoiser(arguments: Arguments, digits: Digits) -> bool:
     def report(step: int, loss: float) -> None:
         print(f"step {step} of {steps}: loss {loss:.4f}, {time.monotonic() - begin:.0f} s", flush=True)
 
-    going = training.train(going, digits, seed, steps, until=begin + 60 * arguments.minutes, report=report)
+    def stop(step: int) -> bool:
+        return time.monotonic() - begin > 60 * arguments.minutes
+
+    going = training.train(going, digits, seed, steps, stop=stop, report=report)
     if going.step < steps:
         training.save(going, seed, steps, state)
         print(f"stopped at step {going.step}; the same command goes on")

@@ -5,7 +5,6 @@ and Adam's moments.
 """
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -55,19 +54,20 @@ def train(
     seed: int,
     steps: int,
     *,
-    until: float = math.inf,
+    stop: Callable[[int], bool] = lambda step: False,
     report: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Training:
-    """Goes on to `steps` steps, or until the clock `time.monotonic()` says `until`.
+    """Goes on to `steps` steps, which the learning rate is laid out for, or until told to stop.
 
-    Main arguments:
+    Other arguments:
+        stop: asked before each step whether to stop there.
         report: told (step, mean loss since the last time) every hundred steps.
     """
     x = 2 * torch.from_numpy(digits.images) - 1
     classes = torch.from_numpy(digits.classes)
     kept = network.schedule().alphas_cumprod
     step, losses = training.step, []
-    while step < steps and time.monotonic() < until:
+    while step < steps and not stop(step):
         for group in training.optimizer.param_groups:
             group["lr"] = rate(step, steps)
         losses.append(descend(training, *noisy(Key.from_seed(seed).child("batch", step), x, classes, kept)))
