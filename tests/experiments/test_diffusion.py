@@ -98,17 +98,14 @@ def test_pure_seiko_with_one_measurement_at_the_end_is_seiko_bit_for_bit(tmp_pat
 
 
 def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch):
-    class Stop(Exception):
-        pass
-
     saved = Store.checkpoint
 
     def stop(self, state):
         saved(self, state)
-        raise Stop
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(Store, "checkpoint", stop)
-    with pytest.raises(Stop):
+    with pytest.raises(KeyboardInterrupt):
         run(Spec.of("digits", "pure-seiko", **TINY), tmp_path / "run", quiet=True)
     monkeypatch.undo()
     resume(tmp_path / "run", quiet=True)
