@@ -1,4 +1,4 @@
-"""`digits`: presets of the paper, runs that resume, accounts, and what a run leaves. Three steps a path, few of everything."""
+"""`digits`: presets of the paper, runs that resume, accounts, and what a run leaves; with few of everything."""
 
 import json
 
