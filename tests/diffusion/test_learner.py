@@ -75,11 +75,12 @@ def test_the_number_of_backbones_does_not_grow_with_the_number_of_updates():
 
 
 def test_the_reward_rises():
-    """Brightness is easy to learn and to give: after three updates the images are brighter than the pretrained ones."""
-    who = learner(greedy(), iterations=30, batch=8, rate=3e-3, alpha=0.0, beta=lambda updates: 0.0)
-    _, records = run(loop(samplers.geometric(2, lam=6.0), (30, 30, 30, 30), who))
+    """Brightness is easy to learn and to give: after two updates the images are brighter than the pretrained ones."""
+    free = {"alpha": 0.0, "beta": lambda updates: 0.0}
+    who = learner(greedy(), {"steps": 150, "rate": 5e-3}, iterations=40, batch=8, rate=1e-2, initial_rate=3e-2, **free)
+    _, records = run(loop(samplers.geometric(2, lam=6.0), (40, 40, 40), who))
     rewards = [record.block.r.mean() for record in records]
-    assert rewards[-1] > rewards[0] + 0.1
+    assert rewards[-1] > rewards[0] + 0.05
 
 
 def test_only_the_reward_model_that_is_due_is_fitted():

@@ -55,9 +55,10 @@ def reward_model(uncertainty=None, **fitting):
     )
 
 
-def learner(uncertainty=None, **tuning):
+def learner(uncertainty=None, fitting=None, **tuning):
     settings = {"iterations": 3, "batch": 4, **tuning}
-    return SeikoLearner(model(), process(), range(CLASSES), reward_model(uncertainty), Tuning(**settings))
+    reward = reward_model(uncertainty, **(fitting or {}))
+    return SeikoLearner(model(), process(), range(CLASSES), reward, Tuning(**settings))
 
 
 def moved(iterate, size=0.05, seed=0):

@@ -113,8 +113,8 @@ def geometric_distinct(m: int, lam: float = 6.0, grid: int | None = None) -> Sam
     of the sampler above is taken once; a finer grid, such as one of denoising steps, leaves a choice.
 
     >>> geometric_distinct(m=4, lam=6.0, grid=12)(Key.from_seed(0), 3, Context(horizon=12.0))
-    array([[ 7.,  9., 11., 12.],
-           [ 7.,  9., 10., 12.],
+    array([[ 5., 10., 11., 12.],
+           [ 9., 10., 11., 12.],
            [ 8., 10., 11., 12.]])
     """
     require(m >= 1, f"m: an episode needs at least one measurement, not {m}")

@@ -133,7 +133,7 @@ def growing(episodes: int, count: int, growth: float = 2.0) -> list[int]:
     """`count` batch sizes that grow by `growth` and add up to `episodes`: the K batches of SEIKO, for `batches`.
 
     >>> growing(4800, count=4), growing(4800, count=2), growing(480, count=8, growth=1.35)
-    ([320, 640, 1280, 2560], [1600, 3200], [17, 22, 31, 41, 56, 75, 102, 136])
+    ([320, 640, 1280, 2560], [1600, 3200], [17, 22, 31, 41, 56, 75, 101, 137])
     """
     require(count >= 1, f"count: at least one batch is needed, not {count}")
     require(growth > 0, f"growth: must be positive, not {growth}")

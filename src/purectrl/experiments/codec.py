@@ -104,10 +104,10 @@ def _to_torch(array: np.ndarray, like: Any) -> Any:
     return (tensor.view(like.dtype) if bits is not array else tensor).to(like.device)
 
 
-def pack_state(state: State) -> tuple[Arrays, Scalars]:
-    """A whole `State`."""
+def pack_state(state: State, stored: int = 0) -> tuple[Arrays, Scalars]:
+    """A whole `State`, without the first `stored` episodes of its data."""
     arrays, scalars = pack({"learner": state.learner, "output": state.output}, "")
-    arrays |= {f"data.{name}": array for name, array in state.data.arrays().items()}
+    arrays |= {f"data.{name}": array[stored:] for name, array in state.data.arrays().items()}
     scalars |= {"key": hex(state.key.bits), "steps": state.steps, "ledger": state.ledger.as_dict()}
     return arrays, scalars
 
