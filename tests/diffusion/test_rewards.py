@@ -145,11 +145,12 @@ def test_a_reward_that_hangs_is_ended_by_an_error(tmp_path):
             MeasurementError, match=r"did not return 2 scores within its limit of 0.2 s; 4 queries so far, 2"
         ):
             reward(pictures(4), [0, 1, 2, 3])
-        with pytest.raises(MeasurementError, match="has still not returned from an earlier call"):
+        with pytest.raises(MeasurementError, match="has still not returned from a call that took too long"):
             reward(pictures(1, seed=1), [0])
     finally:
         release.set()
     assert calls == [2, 2], "while one call hangs, no other is made"
+    assert reward.queries == 4
 
 
 @pytest.mark.parametrize(

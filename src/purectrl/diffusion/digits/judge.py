@@ -78,7 +78,7 @@ def pretrained(file: Path | str | None = None) -> Judge:
 def diversity(images: np.ndarray, classes: np.ndarray) -> float:
     """How different the images of one class are: the standard deviation of a pixel within a class, averaged.
 
-    Zero if all images of a class are the same. The real digits have about 0.25.
+    Zero if all images of a class are the same; real digits have 0.22.
 
     Main arguments:
         images: [n, 1, 16, 16] in [0, 1].
@@ -86,13 +86,13 @@ def diversity(images: np.ndarray, classes: np.ndarray) -> float:
 
     >>> half = np.stack([np.zeros((1, 16, 16)), np.ones((1, 16, 16))])
     >>> diversity(half, np.array([4, 4])), diversity(half[[0, 0]], np.array([4, 4]))
-    (0.5, 0.0)
+    (0.7071067811865476, 0.0)
     """
     check_images(images)
     require(len(images) == len(classes), f"classes: {len(images)} images and {len(classes)} classes do not go together")
     groups = [images[np.asarray(classes) == c] for c in np.unique(classes)]
     require(min(map(len, groups)) >= 2, "classes: at least two images of each class are needed to tell them apart")
-    return float(np.mean([group.std(axis=0).mean() for group in groups]))
+    return float(np.mean([group.std(axis=0, ddof=1).mean() for group in groups]))
 
 
 def check_images(images: np.ndarray) -> None:

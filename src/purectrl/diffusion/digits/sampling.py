@@ -14,7 +14,7 @@ from purectrl.diffusion.digits.data import CLASSES, SIZE
 from purectrl.diffusion.digits.network import UNCONDITIONAL, schedule
 
 STEPS = 12
-"""Enough: with twice as many the judge reads the samples no better."""
+"""Steps from noise to image, unless told otherwise."""
 
 
 @torch.no_grad()

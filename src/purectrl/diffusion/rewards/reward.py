@@ -83,26 +83,26 @@ class Reward:
     def __call__(self, images: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
         """images [n, c, h, w] in [0, 1], n conditions -> scores [n] float64."""
         images, plain = check_images(images), check_conditions(conditions, len(images))
-        if self._noisy:
-            return np.concatenate([self._pay(*part, None) for part in self._parts(images, plain)])
-        pictures = [digest(image, condition) for image, condition in zip(images, plain, strict=True)]
-        new = list({picture: i for i, picture in enumerate(pictures) if picture not in self._log.scores}.values())
-        for rows in (new[i : i + self._batch] for i in range(0, len(new), self._batch)):
+        pictures = [None if self._noisy else digest(*sent) for sent in zip(images, plain, strict=True)]
+        new = [i for i, picture in enumerate(pictures) if picture is None or picture not in self._log.scores]
+        if not self._noisy:
+            new = list({pictures[i]: i for i in new}.values())
+        paid = [
             self._pay(images[rows], [plain[i] for i in rows], [pictures[i] for i in rows])
-        return np.array([self._log.scores[picture] for picture in pictures])
+            for rows in (new[i : i + self._batch] for i in range(0, len(new), self._batch))
+        ]
+        return np.concatenate(paid) if self._noisy else np.array([self._log.scores[picture] for picture in pictures])
 
-    def _parts(self, images: np.ndarray, conditions: list[Condition]) -> list[tuple[np.ndarray, list[Condition]]]:
-        starts = range(0, len(images), self._batch)
-        return [(images[i : i + self._batch], conditions[i : i + self._batch]) for i in starts]
-
-    def _pay(self, images: np.ndarray, conditions: list[Condition], pictures: list[str] | None) -> np.ndarray:
+    def _pay(self, images: np.ndarray, conditions: list[Condition], pictures: list[str | None]) -> np.ndarray:
         """Sends one batch and writes down what came back; only then complains about it."""
+        if self._left_behind is not None and self._left_behind.is_alive():
+            raise MeasurementError(f"reward {self.name!r} has still not returned from a call that took too long")
         begin = time.perf_counter()
         scores, complaint, cause = self._ask(images, conditions)
         seconds = (time.perf_counter() - begin) / len(images)
         self._log.append(
             Query(condition, float(score) if math.isfinite(score) else None, seconds, picture)
-            for condition, score, picture in zip(conditions, scores, pictures or [None] * len(images), strict=True)
+            for condition, score, picture in zip(conditions, scores, pictures, strict=True)
         )
         if complaint:
             raise MeasurementError(f"reward {self.name!r} {complaint}; {self._log.kept()}") from cause
@@ -111,37 +111,32 @@ class Reward:
     def _ask(self, images: np.ndarray, conditions: list[Condition]) -> tuple[np.ndarray, str | None, Exception | None]:
         """(scores, with NaN where there is none; what is wrong with them; the exception behind it)."""
         nothing = np.full(len(images), np.nan)
-        try:
-            answer = self._within_limit(images, conditions)
-        except TimeoutError as error:
-            return nothing, str(error), None
-        except Exception as error:  # any: it is the user's code, and what was paid before must be kept
+        returned = self._within_limit(images, conditions)
+        if returned is None:
+            return nothing, f"did not return {len(images)} scores within its limit of {self._limit:g} s", None
+        answer, error = returned
+        if error is not None:
             return nothing, f"raised {type(error).__name__}: {error}", error
         scores, complaint = check_scores(answer, len(images))
         return (nothing if scores is None else scores), complaint, None
 
-    def _within_limit(self, images: np.ndarray, conditions: list[Condition]) -> Any:
-        """The scorer's answer; `TimeoutError` when there is none in time."""
-        if self._left_behind is not None and self._left_behind.is_alive():
-            raise TimeoutError("has still not returned from an earlier call that took too long")
-        box: list[Any] = []
+    def _within_limit(self, images: np.ndarray, conditions: list[Condition]) -> tuple[Any, Exception | None] | None:
+        """(answer, exception) of the scorer; None if there is neither in time."""
+        returned: list[tuple[Any, Exception | None]] = []
 
         def work() -> None:
             try:
-                box.append((self._score(images, conditions), None))
-            except Exception as error:  # handed to the caller's thread
-                box.append((None, error))
+                returned.append((self._score(images, conditions), None))
+            except Exception as error:  # any: it is the user's code, and what was paid before must be kept
+                returned.append((None, error))
 
         thread = threading.Thread(target=work, name=f"reward {self.name}", daemon=True)
         thread.start()
         thread.join(None if math.isinf(self._limit) else self._limit)
-        if not box:
-            self._left_behind = thread
-            raise TimeoutError(f"did not return {len(images)} scores within its limit of {self._limit:g} s")
-        answer, error = box[0]
-        if error is not None:
-            raise error
-        return answer
+        if returned:
+            return returned[0]
+        self._left_behind = thread
+        return None
 
 
 def check_images(images: np.ndarray) -> np.ndarray:
