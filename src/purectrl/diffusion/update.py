@@ -100,7 +100,7 @@ def anchors_of(pretrained: Iterate, previous: Iterate, alpha: float, beta: float
 def draw_cut(tuning: Tuning, steps: int, generator: torch.Generator) -> int:
     """The first step that is backpropagated through, uniform among those that are allowed."""
     longest = steps if tuning.longest is None else min(tuning.longest, steps)
-    length = torch.randint(min(tuning.shortest, longest), longest + 1, (), generator=generator)
+    length = torch.randint(min(tuning.shortest, longest), longest + 1, (), generator=generator, device=generator.device)
     return steps - int(length)
 
 
@@ -111,7 +111,7 @@ def draw_steps(tuning: Tuning, process: Ddim, generator: torch.Generator) -> dic
     """
     if tuning.divergence_draws is None:
         return dict.fromkeys(range(process.steps), 1.0)
-    p = torch.tensor(process.weight, dtype=torch.float64)
+    p = torch.tensor(process.weight, dtype=torch.float64, device=generator.device)
     p = p / p.sum()
     drawn = torch.multinomial(p, tuning.divergence_draws, replacement=True, generator=generator).tolist()
     return {k: drawn.count(k) / (tuning.divergence_draws * float(p[k])) for k in sorted(set(drawn))}
