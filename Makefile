@@ -25,8 +25,10 @@ $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[video]'
 	touch $@
 
+# torch comes first and by its version: another one would bring gigabytes of CUDA packages along
 $(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray,diffusion,digits-data]'
 	touch $@
 
 # a run that is there already is shown, one that was stopped goes on

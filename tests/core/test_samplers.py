@@ -1,5 +1,7 @@
 """One conformance suite for every sampler, then what is particular to each."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from purectrl.core.samplers import (
     exponential_gaps,
     final,
     geometric,
+    geometric_distinct,
     geometric_probabilities,
     uniform,
     windows,
@@ -24,6 +27,8 @@ SAMPLERS = {
     "equidistant": equidistant(4),
     "geometric": geometric(4, lam=6.0),
     "geometric down": geometric(5, lam=0.2),
+    "geometric distinct": geometric_distinct(4, lam=6.0, grid=12),
+    "geometric distinct, all of the grid": geometric_distinct(4, lam=6.0),
     "windows": windows(count=5, length=1.0, step=0.1),
     "windows full": windows(count=10, length=1.0, step=0.25),
     "windows overlapping": windows(count=5, length=5.0, step=0.5, overlap=True),
@@ -31,7 +36,7 @@ SAMPLERS = {
     "exponential gaps": exponential_gaps(6, mean_gap=0.5),
     "exponential gaps too long": exponential_gaps(6, mean_gap=50.0),
 }
-RANDOM = sorted(set(SAMPLERS) - {"equidistant", "final", "windows full"})
+RANDOM = sorted(set(SAMPLERS) - {"equidistant", "final", "windows full", "geometric distinct, all of the grid"})
 CONTEXT = Context(horizon=10.0)
 
 
@@ -45,7 +50,7 @@ def test_every_sampler_returns_sorted_times_inside_the_episode(name, seed, episo
 
 @given(m=st.integers(1, 300), horizon=st.floats(1e-3, 1e3))
 def test_the_last_grid_point_is_the_end_of_the_episode_and_not_an_ulp_beyond(m, horizon):
-    for sampler in (equidistant(m), geometric(m)):
+    for sampler in (equidistant(m), geometric(m), geometric_distinct(m)):
         check_times(sampler(Key.from_seed(0), 3, Context(horizon)), horizon)
 
 
@@ -95,6 +100,27 @@ def test_geometric_probabilities_neither_overflow_nor_lose_their_ratio(m, lam):
     assert np.allclose(heavy / light, lam, rtol=1e-6)
 
 
+def test_distinct_times_are_distinct_and_as_frequent_as_draws_without_replacement():
+    times = geometric_distinct(3, lam=4.0, grid=6)(Key.from_seed(0), 20_000, Context(horizon=6.0))
+    assert (np.diff(times, axis=1) > 0).all()
+    # P(i is among the draws), summed over all orders in which three can come
+    weights = 4.0 ** (np.arange(1, 7) / 2)
+    expected = np.zeros(6)
+    for order in itertools.permutations(range(6), 3):
+        left, chance = weights.sum(), 1.0
+        for i in order:
+            chance *= weights[i] / left
+            left -= weights[i]
+        expected[list(order)] += chance
+    found = np.bincount(times.astype(int).ravel(), minlength=7)[1:] / len(times)
+    assert np.allclose(found, expected, atol=0.015)
+
+
+def test_distinct_times_on_their_own_grid_are_equidistant():
+    times = geometric_distinct(4)(Key.from_seed(0), 3, CONTEXT)
+    assert np.array_equal(times, equidistant(4)(Key.from_seed(0), 3, CONTEXT))
+
+
 def test_windows_do_not_overlap_and_keep_their_grid():
     times = windows(count=5, length=1.0, step=0.1)(Key.from_seed(3), 50, CONTEXT).reshape(50, 5, 10)
     assert np.allclose(np.diff(times, axis=2), 0.1)
@@ -125,6 +151,8 @@ def test_a_sampler_that_returns_another_number_of_times_is_named():
         (lambda: equidistant(0), "m: an episode needs at least one measurement, not 0"),
         (lambda: geometric(0), "m: an episode needs at least one measurement, not 0"),
         (lambda: exponential_gaps(-1, 1.0), "m: an episode needs at least one measurement, not -1"),
+        (lambda: geometric_distinct(4, grid=3), "grid: 4 different times need a grid of at least 4, not 3"),
+        (lambda: geometric_distinct(4, lam=-1.0), "lam: the temperature λ must be positive, not -1.0"),
         (lambda: geometric(4, lam=0.0), "lam: the temperature λ must be positive, not 0.0"),
         (lambda: windows(0, 1.0, 0.1), "count: at least one window is needed, not 0"),
         (lambda: windows(1, 1.0, 0.0), "step: the time grid Δt must be positive, not 0.0"),

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from purectrl.core import Excess, InputError, Ledger, Which
-from purectrl.core.schedules import batches, every, geometric, on_misfit, update_points
+from purectrl.core.schedules import batches, every, geometric, growing, on_misfit, update_points
 
 
 @given(first=st.integers(1, 500), hundredths=st.integers(50, 400), m=st.integers(1, 16), initial=st.integers(0, 10))
@@ -35,6 +35,27 @@ def test_batches_update_before_or_after_each_batch(sizes, initial):
 @given(k=st.integers(1, 50), total=st.integers(1, 300))
 def test_every_kth_episode(k, total):
     assert update_points(every(k), total) == list(range(k, total + 1, k))
+
+
+@given(episodes=st.integers(1, 20_000), count=st.integers(1, 40), growth=st.floats(0.05, 20.0))
+def test_growing_batches_spend_all_episodes_and_grow_as_told(episodes, count, growth):
+    if count > episodes:
+        with pytest.raises(InputError, match=f"count: {count} batches need at least as many episodes, not {episodes}"):
+            growing(episodes, count, growth)
+        return
+    sizes = growing(episodes, count, growth)
+    assert sum(sizes) == episodes
+    assert len(sizes) == count
+    assert min(sizes) >= 1
+    smallest = growth ** (0 if growth >= 1 else count - 1) / sum(growth**i for i in range(count)) * episodes
+    if smallest >= 2:  # where rounding up to one episode does not bend it
+        exact = [growth**i / sum(growth**j for j in range(count)) * episodes for i in range(count)]
+        assert all(abs(size - ideal) <= 1 + 1e-6 * ideal for size, ideal in zip(sizes, exact, strict=True))
+
+
+def test_the_batches_of_the_paper():
+    assert growing(19_200, 4, 2.0) == [1280, 2560, 5120, 10240]
+    assert growing(19_200, 2, 2.0) == [6400, 12800]
 
 
 def test_episodes_after_the_last_batch_are_one_block_without_an_update():

@@ -71,3 +71,31 @@ def test_a_leaf_that_does_not_fit_is_named(template, message):
 def test_a_leaf_that_cannot_be_saved_is_named():
     with pytest.raises(StoreError, match=r"\['a'\] is a object: a state holds arrays, numbers and strings only"):
         pack({"a": object()}, "")
+
+
+def test_torch_tensors_come_back_bit_for_bit_and_do_not_share_memory(tmp_path):
+    torch = pytest.importorskip("torch")
+    kinds = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool)
+    make = lambda seed: {  # noqa: E731
+        "weights": {f"layer.{kind}": (seed * torch.arange(-3, 4) / 7).to(kind) for kind in kinds},
+        "scalar": torch.tensor(seed / 3),
+        "strided": (seed * torch.arange(6.0)).reshape(2, 3).T,
+        "array": np.full(2, seed),
+    }
+    saved, template = make(5), make(2)
+    arrays, scalars = pack(saved, "")
+    write_sealed(tmp_path / "x", arrays, scalars)
+    restored = unpack(template, "", *read_sealed(tmp_path / "x"))
+    assert jax.tree.structure(saved) == jax.tree.structure(restored)
+    for one, other in zip(jax.tree.leaves(saved), jax.tree.leaves(restored), strict=True):
+        assert type(one) is type(other)
+        assert one.dtype == other.dtype
+        assert (one == other).all()
+    restored["scalar"].add_(1)
+    assert template["scalar"].item() == pytest.approx(2 / 3)
+
+
+def test_a_tensor_that_does_not_fit_is_named():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(StoreError, match=r"\['a'\] should be float32\[3\], the file holds float64\[2\]"):
+        unpack({"a": torch.zeros(3)}, "", *pack({"a": np.zeros(2)}, ""))

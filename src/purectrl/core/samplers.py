@@ -106,6 +106,32 @@ def geometric(m: int, lam: float = 6.0) -> Sampler:
     return Sampler("geometric", m, draw)
 
 
+def geometric_distinct(m: int, lam: float = 6.0, grid: int | None = None) -> Sampler:
+    """m different times from the grid {T/grid, …, T}, one after the other with P(t) ∝ λ^(mt/T) among those that are left.
+
+    A reward without noise tells nothing new about a time it was asked for already. With `grid` = m, the default, every time
+    of the sampler above is taken once; a finer grid, such as one of denoising steps, leaves a choice.
+
+    >>> geometric_distinct(m=4, lam=6.0, grid=12)(Key.from_seed(0), 3, Context(horizon=12.0))
+    array([[ 5., 10., 11., 12.],
+           [ 9., 10., 11., 12.],
+           [ 8., 10., 11., 12.]])
+    """
+    require(m >= 1, f"m: an episode needs at least one measurement, not {m}")
+    require(lam > 0, f"lam: the temperature λ must be positive, not {lam}")
+    points = m if grid is None else grid
+    require(points >= m, f"grid: {m} different times need a grid of at least {m}, not {points}")
+    logits = np.arange(1, points + 1) * (m / points * np.log(lam))
+
+    def draw(key: Key, episodes: int, context: Context) -> np.ndarray:
+        # the m largest of logit + Gumbel noise are m draws without replacement (Yellott, 1977)
+        noise = -np.log(-np.log(key.uniform(episodes, points).clip(1e-300, 1 - 1e-16)))
+        chosen = np.argsort(-(logits + noise), axis=1)[:, :m]
+        return (chosen + 1) / points * context.horizon
+
+    return Sampler("geometric-distinct", m, draw)
+
+
 def windows(count: int, length: float, step: float, overlap: bool = False, from_start: bool = False) -> Sampler:
     """`count` windows of consecutive times t⁰, t⁰+Δt, … with random starts: m = count · length / step (Algorithm 5, line 3).
 

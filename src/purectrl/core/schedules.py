@@ -129,6 +129,23 @@ def batches(sizes: Sequence[int], update: str = "after", initial: int = 0) -> Sc
     )
 
 
+def growing(episodes: int, count: int, growth: float = 2.0) -> list[int]:
+    """`count` batch sizes that grow by `growth` and add up to `episodes`: the K batches of SEIKO, for `batches`.
+
+    >>> growing(4800, count=4), growing(4800, count=2), growing(480, count=8, growth=1.35)
+    ([320, 640, 1280, 2560], [1600, 3200], [17, 22, 31, 41, 56, 75, 101, 137])
+    """
+    require(count >= 1, f"count: at least one batch is needed, not {count}")
+    require(growth > 0, f"growth: must be positive, not {growth}")
+    require(count <= episodes, f"count: {count} batches need at least as many episodes, not {episodes}")
+    heights = list(itertools.accumulate(growth ** (i - (count - 1) * (growth > 1)) for i in range(count)))
+    # every batch has at least one episode, the ends of batches are rounded, and the last is exact
+    ends = [
+        max(i, min(round(episodes * height / heights[-1]), episodes - count + i)) for i, height in enumerate(heights, 1)
+    ]
+    return [end - start for start, end in itertools.pairwise([0, *ends])]
+
+
 def geometric(first: float, growth: float, initial: int = 0) -> Schedule:
     """Both models when growth^κ · first / m ≤ n − initial, κ counting updates (Algorithm 4, line 7; Algorithm 5, line 5).
 

@@ -4,10 +4,12 @@ Structure comes from code, values from the file: a state is restored into the sh
 leaf that does not fit is named. So nothing in a file can decide what is built.
 """
 
+import sys
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from purectrl.core.errors import StoreError
@@ -21,7 +23,7 @@ Scalars = dict[str, Any]
 
 
 def pack(tree: Any, prefix: str) -> tuple[Arrays, Scalars]:
-    """The leaves of `tree` by path: arrays (JAX keys among them), and numbers, strings and booleans.
+    """The leaves of `tree` by path: arrays (JAX keys and torch tensors among them), and numbers, strings and booleans.
 
     Functions, such as a network's activation, belong to the code and are not stored.
 
@@ -35,6 +37,8 @@ def pack(tree: Any, prefix: str) -> tuple[Arrays, Scalars]:
             arrays[name] = np.asarray(jax.random.key_data(leaf))
         elif isinstance(leaf, np.ndarray | np.generic | jax.Array):
             arrays[name] = np.asarray(leaf)
+        elif _is_torch(leaf):
+            arrays[name] = _from_torch(leaf)
         elif isinstance(leaf, bool | int | float | str):
             scalars[name] = leaf
         elif not callable(leaf):
@@ -65,6 +69,8 @@ def unpack(template: Any, prefix: str, arrays: Arrays, scalars: Scalars) -> Any:
             return stored(name, leaf)
         if isinstance(leaf, jax.Array):
             return jnp.asarray(stored(name, leaf))
+        if _is_torch(leaf):
+            return _to_torch(stored(name, _from_torch(leaf)), leaf)
         if callable(leaf):
             return leaf
         if type(scalars.get(name)) is not type(leaf):
@@ -78,10 +84,30 @@ def _is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def pack_state(state: State) -> tuple[Arrays, Scalars]:
-    """A whole `State`."""
+def _is_torch(leaf: Any) -> bool:
+    torch = sys.modules.get("torch")  # whoever holds a tensor has imported torch; nobody else has to
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def _from_torch(tensor: Any) -> np.ndarray:
+    """The numbers of a tensor; NumPy knows bfloat16 under another roof."""
+    tensor = tensor.detach().cpu()
+    if str(tensor.dtype) == "torch.bfloat16":
+        return tensor.view(sys.modules["torch"].uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _to_torch(array: np.ndarray, like: Any) -> Any:
+    """A tensor of its own with these numbers, of the type and on the device of `like`."""
+    bits = array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
+    tensor = sys.modules["torch"].from_numpy(bits.copy())
+    return (tensor.view(like.dtype) if bits is not array else tensor).to(like.device)
+
+
+def pack_state(state: State, stored: int = 0) -> tuple[Arrays, Scalars]:
+    """A whole `State`, without the first `stored` episodes of its data."""
     arrays, scalars = pack({"learner": state.learner, "output": state.output}, "")
-    arrays |= {f"data.{name}": array for name, array in state.data.arrays().items()}
+    arrays |= {f"data.{name}": array[stored:] for name, array in state.data.arrays().items()}
     scalars |= {"key": hex(state.key.bits), "steps": state.steps, "ledger": state.ledger.as_dict()}
     return arrays, scalars
 

@@ -23,10 +23,14 @@ class LoopConfig:
     """N, the measurement budget: a run never takes one more."""
     m: int = 1
     """Measurements an episode. The `windows` sampler computes it from its own settings, `final` has one."""
-    sampler: Literal["uniform", "equidistant", "geometric", "windows", "final", "exponential-gaps"] = "uniform"
+    sampler: Literal[
+        "uniform", "equidistant", "geometric", "geometric-distinct", "windows", "final", "exponential-gaps"
+    ] = "uniform"
     """When to measure."""
     lam: float = 6.0
-    """λ of the geometric sampler: P(iT/m) ∝ λ^i."""
+    """λ of the geometric samplers: P(iT/m) ∝ λ^i."""
+    grid: int = 0
+    """Times that an episode has to choose from (geometric-distinct sampler); 0 takes m."""
     windows: int = 5
     """Number of windows an episode (windows sampler)."""
     window_length: float = 0.2
@@ -255,6 +259,7 @@ def make_sampler(config: LoopConfig) -> Sampler:
         "uniform": lambda: samplers.uniform(config.m),
         "equidistant": lambda: samplers.equidistant(config.m),
         "geometric": lambda: samplers.geometric(config.m, config.lam),
+        "geometric-distinct": lambda: samplers.geometric_distinct(config.m, config.lam, config.grid or None),
         "windows": lambda: samplers.windows(
             config.windows, config.window_length, config.window_step, from_start=config.window_at_start
         ),

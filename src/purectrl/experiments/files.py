@@ -93,16 +93,18 @@ def read_json(path: Path) -> Any:
         raise StoreError(f"{path} is no JSON that can be read: {error}") from None
 
 
-def write_sealed(path: Path, arrays: Mapping[str, np.ndarray], content: Mapping[str, Any]) -> None:
-    """Writes arrays and JSON `content` into one safetensors file that knows its own digest."""
+def write_sealed(path: Path, arrays: Mapping[str, np.ndarray], content: Mapping[str, Any]) -> str:
+    """Writes arrays and JSON `content` into one safetensors file that knows its own digest, and returns that."""
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     text = json.dumps(content, sort_keys=True)
     metadata = {"content": text, "digest": _digest(arrays, text)}
     write_atomically(path, safetensors.numpy.save(arrays, metadata))
+    return metadata["digest"]
 
 
-def read_sealed(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reads what `write_sealed` wrote; raises `StoreError` if a single bit of it has changed."""
+def read_sealed(path: Path, digest: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Reads what `write_sealed` wrote; raises `StoreError` if a single bit of it has changed, or if it is not the content
+    that has `digest`."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -110,6 +112,8 @@ def read_sealed(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         text = metadata["content"]
         if metadata["digest"] != _digest(arrays, text):
             raise StoreError(f"{path} is damaged: its content does not match its checksum")
+        if digest is not None and metadata["digest"] != digest:
+            raise StoreError(f"{path} is not the file that was referred to")
         return arrays, json.loads(text)
     except FileNotFoundError:
         raise StoreError(f"{path} does not exist") from None

@@ -16,10 +16,15 @@ from purectrl.core.loop import Loop
 from purectrl.core.problem import Plan
 from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, NeuralConfig, OuConfig
 from purectrl.experiments.control_config import ControlConfig
+from purectrl.experiments.diffusion_config import DiffusionConfig
 from purectrl.experiments.gym_config import GymConfig
 
 EVALUATED = "evaluation_rollouts"
 """The column of a record that says how many test episodes its probe took."""
+
+
+COMPUTING = ("numpy", "jax", "equinox", "diffrax", "optax")
+"""The packages behind theory and control."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Task:
         stop: (the record of a step) -> whether the run may end early, with part of its budget unspent.
         policy: (plan) -> the policy, a function (x [d], t) -> u [k] that anyone may call.
         film: (plan, seed, directory) -> the files of a film of the plan at work, written into `directory`.
+        attach: (directory) -> None, told where the run lies before its first step: for what must be kept query by query.
+        leave: (plan, seed, directory) -> more files that a run leaves at its end, written into its directory.
     """
 
     loop: Loop
@@ -48,6 +55,8 @@ class Task:
     stop: Callable[[dict[str, Any]], bool] = lambda record: False
     policy: Callable[[Plan], Callable[..., np.ndarray]] | None = None
     film: Callable[[Plan, int, Path], list[Path]] | None = None
+    attach: Callable[[Path], None] = lambda directory: None
+    leave: Callable[[Plan, int, Path], list[Path]] = lambda plan, seed, directory: []
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,8 @@ class Experiment:
     defaults: LoopConfig
     algorithms: Mapping[str, Mapping[str, Any]]
     build: Callable[[Any], Task]
+    packages: tuple[str, ...] = COMPUTING
+    """What computes: their versions are part of a run."""
 
     def config(self, algorithm: str) -> LoopConfig:
         """The settings of `algorithm` on this experiment."""
@@ -81,6 +92,8 @@ ABOUT = {
     "pure-low-both": "Algorithms 2 and 3 together, where the paper stops short: few rollouts and few updates",
     "enode": "ensemble of neural ODEs, equal batches",
     "pure-enode": "Algorithm 5: the same learner, batches that grow",
+    "seiko": "reward measured on final images, optimistic fine-tuning of a diffusion model",
+    "pure-seiko": "Algorithm 4: the same learner, m measurements on the way to an image",
 }
 
 
@@ -149,6 +162,19 @@ def _gymnasium(config: GymConfig) -> Task:
     return environment(config)
 
 
+SEIKO: dict[str, dict[str, Any]] = {
+    "seiko": {"sampler": "final", "m": 1},
+    "pure-seiko": {"sampler": "geometric", "m": 4, "lam": 6.0},
+}
+"""The same learner and the same K batches of measurements, seen at the end or on the way."""
+
+
+def _digits(config: DiffusionConfig) -> Task:
+    from purectrl.experiments.diffusion import digits
+
+    return digits(config)
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -195,6 +221,24 @@ EXPERIMENTS = {
             GymConfig(**GYM, measurements=20 * 100, initial=6, batches=(2, 4, 8)),
             _batches(enode=(2,) * 7, pure_enode=(2, 4, 8)),
             _gymnasium,
+        ),
+        Experiment(
+            "digits",
+            "a diffusion model of handwritten digits, to be made legible",
+            DiffusionConfig(
+                denoising_steps=12,
+                look="image",
+                bonus=0.1,
+                tune_iterations=35,
+                tune_batch=32,
+                tune_rate=3e-4,
+                initial_rate=3e-3,
+                alpha=1e-3,
+                beta=5e-4,
+            ),
+            SEIKO,
+            _digits,
+            packages=("numpy", "torch", "diffusers", "onnxruntime"),
         ),
     )
 }

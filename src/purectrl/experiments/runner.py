@@ -23,7 +23,7 @@ from purectrl.core.learner import Record, State
 from purectrl.core.problem import Plan
 from purectrl.experiments.config import MOST, LoopConfig
 from purectrl.experiments.progress import progress, say
-from purectrl.experiments.registry import EVALUATED, Task, experiment
+from purectrl.experiments.registry import COMPUTING, EVALUATED, Task, experiment
 from purectrl.experiments.settings import from_json
 
 CHECKPOINT_SHARE = 0.05
@@ -45,7 +45,7 @@ class Spec:
 
     def as_dict(self) -> dict[str, Any]:
         """As it stands in `config.json`."""
-        return {**dataclasses.asdict(self), "versions": versions()}
+        return {**dataclasses.asdict(self), "versions": versions(experiment(self.experiment).packages)}
 
     @classmethod
     def of(cls, name: str, algorithm: str, seed: int = 0, **settings: Any) -> "Spec":
@@ -75,9 +75,9 @@ def _task(name: str, settings: LoopConfig) -> Task:
     return experiment(name).build(settings)
 
 
-def versions() -> dict[str, str]:
+def versions(packages: tuple[str, ...] = COMPUTING) -> dict[str, str]:
     """Versions of what computes."""
-    packages = ("purectrl", "numpy", "jax", "equinox", "diffrax", "optax")
+    packages = ("purectrl", *packages)
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
 
 
@@ -103,8 +103,8 @@ def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
     with Store.open(out) as store:
         if (summary := read_summary(out)) is not None:
             return summary
-        if (found := read_config(out)["versions"]) != versions():
-            other = [f"{name} {found.get(name)}" for name, version in versions().items() if found.get(name) != version]
+        if (found := read_config(out)["versions"]) != (now := versions(experiment(spec.experiment).packages)):
+            other = [f"{name} {found.get(name)}" for name, version in now.items() if found.get(name) != version]
             _warn(f"the run in {out} was started with {', '.join(other)}: what follows may differ in the last bits")
         with compile_clock() as compiled, told_warnings(), advising(out):
             start = time.perf_counter()
@@ -174,6 +174,7 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
     fresh = loop.init(Key.from_seed(spec.seed))
     pack_state(fresh)  # a state that cannot be saved is found out now and not at the first checkpoint
     state = store.restore(fresh, _warn)
+    task.attach(store.path)
     built = saved = time.perf_counter()
     cost, before = 0.0, state.ledger.seconds.total + built - start
     label = f"{spec.experiment} {spec.algorithm} seed {spec.seed}"
@@ -206,6 +207,7 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
     if not ended():
         raise KeyboardInterrupt
     store.save_plan(state.output.plan)
+    task.leave(state.output.plan, spec.seed, store.path)
     summary = {
         "experiment": spec.experiment,
         "algorithm": spec.algorithm,
@@ -213,7 +215,7 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
         "status": "finished",
         "ledger": state.ledger.as_dict(),
         "metrics": task.metrics(state, read_records(store.path)),
-        "versions": versions(),
+        "versions": versions(experiment(spec.experiment).packages),
     }
     store.finish(summary)
     return summary

@@ -3,6 +3,7 @@
     DIR/config.json      every setting, resolved        DIR/records.jsonl    one line a step
     DIR/summary.json     written last, atomically       DIR/checkpoint/      what resume needs
     DIR/policy/          what evaluate needs            DIR/media/           pictures, video
+    DIR/data/            measurements that checkpoints refer to, if there are many
 
 A checkpoint says how many bytes of `records.jsonl` belong to it and what their checksum is, so that a run that was killed
 between two checkpoints goes back to exactly where the older one was.
@@ -19,11 +20,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from purectrl.core.errors import StoreError
 from purectrl.core.learner import State
 from purectrl.core.problem import Plan
 from purectrl.experiments import codec
 from purectrl.experiments.files import TEMPORARY, read_json, read_sealed, to_json, write_json, write_sealed
+from purectrl.experiments.segments import Segments
 
 FORMAT = 1
 """Version of the layout; a directory of another version is refused."""
@@ -39,6 +43,7 @@ class Store:
         self._records: BinaryIO | None = None
         self._bytes, self._checksum = 0, 0
         self._config = digest(path)
+        self._segments = Segments(path / "data")
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> "Store":
@@ -84,8 +89,9 @@ class Store:
     def restore(self, fresh: State, warn: Callable[[str], None]) -> State:
         """The newest state that can be trusted, or `fresh` if the run had not saved any; records beyond it are dropped."""
         folder = self.path / "checkpoint"
-        for unfinished in [*self.path.glob(TEMPORARY), *folder.glob(TEMPORARY)]:
-            unfinished.unlink()
+        for place in (self.path, folder, self._segments.folder):
+            for unfinished in place.glob(TEMPORARY):
+                unfinished.unlink()
         found = sorted(folder.glob("[0-9]*.safetensors"), reverse=True) if folder.is_dir() else []
         state, damage = None, []
         for path in found:
@@ -94,6 +100,8 @@ class Store:
                 if content["config"] != self._config:
                     raise StoreError(f"{path} was saved with another config.json")
                 self._check_records(path, content)
+                for name, early in self._segments.restore(content.get("segments", [])).items():
+                    arrays[f"data.{name}"] = np.concatenate([early, arrays[f"data.{name}"]])
                 state = codec.unpack_state(fresh, arrays, content["state"])
                 break
             except StoreError as error:
@@ -130,9 +138,11 @@ class Store:
         os.fsync(self._records.fileno())
         folder = self.path / "checkpoint"
         folder.mkdir(exist_ok=True)
-        arrays, scalars = codec.pack_state(state)
+        self._segments.save(state.data)
+        arrays, scalars = codec.pack_state(state, self._segments.episodes)
         records = {"bytes": self._bytes, "checksum": self._checksum}
-        content = {"state": scalars, "records": records, "config": self._config}
+        segments = self._segments.listed()
+        content = {"state": scalars, "records": records, "segments": segments, "config": self._config}
         write_sealed(folder / f"{state.steps:012d}.safetensors", arrays, content)
         for old in sorted(folder.glob("[0-9]*.safetensors"))[:-KEPT]:
             old.unlink()

@@ -1,0 +1,240 @@
+"""`digits` with SEIKO and PURE_SEIKO: a small diffusion model of handwritten digits, tuned to be legible.
+
+The reward is what a text recogniser says, a black box. It is measured on training classes alone. After every update the new
+iterate is tested on all classes, by the recogniser and by a judge that learning never asks: a model that pleases the one and
+not the other has learned to cheat. Those images are booked as evaluation: they cost the budget nothing, and nothing is
+learned from them.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from purectrl.core.keys import Key
+from purectrl.core.learner import Record, State
+from purectrl.core.ledger import Budget
+from purectrl.core.loop import Loop
+from purectrl.core.oracle import Oracle
+from purectrl.core.problem import Plan
+from purectrl.diffusion.digits import judge as judges
+from purectrl.diffusion.digits import network, pictures
+from purectrl.diffusion.digits.data import CLASSES, SIZE, TRAINING
+from purectrl.diffusion.learner import SeikoLearner
+from purectrl.diffusion.models import DiffusionModel, Iterate, PixelModel
+from purectrl.diffusion.process import Ddim
+from purectrl.diffusion.reward_model import Fitting, RewardModel, small_shifts
+from purectrl.diffusion.reward_networks import ImageTrunk
+from purectrl.diffusion.rewards import Reward
+from purectrl.diffusion.rewards.ocr import Legibility
+from purectrl.diffusion.rollout import Condition, denoising, itself, measured_images, predicted_image, step_of
+from purectrl.diffusion.uncertainty import Uncertainty, bootstrap, greedy, thompson, ucb
+from purectrl.diffusion.update import Tuning, path_divergence
+from purectrl.experiments.config import make_output, make_sampler, make_schedule
+from purectrl.experiments.diffusion_config import DiffusionConfig
+from purectrl.experiments.registry import EVALUATED, Task
+
+FINAL = 4
+"""How many times more images test the plan that a run hands over."""
+
+
+class Images(NamedTuple):
+    """Images of some classes, and what the reward says of them."""
+
+    images: np.ndarray
+    classes: np.ndarray
+    scores: np.ndarray
+
+
+def digits(config: DiffusionConfig) -> Task:
+    """The digits, to be made legible."""
+    config = config.resolved()
+    model = PixelModel.conditional(network.pretrained(), (1, SIZE, SIZE), empty=network.UNCONDITIONAL)
+    process = Ddim.from_scheduler(network.schedule(), config.denoising_steps)
+    account = Account(Reward(Legibility(), name="legibility"))
+    judge = judges.pretrained()
+    loop = make_loop(config, model, process, TRAINING, account)
+    pretrained = loop.learner.plan(loop.learner.init(Key(0)))
+
+    def drawn(plan: Plan, key: Key, each: int, classes: Sequence[int] = range(CLASSES)) -> Images:
+        asked = np.repeat(np.asarray(classes), each)
+        images = sample(model, process, plan, asked, key, config)
+        return Images(images, asked, account.apart(images, asked.tolist()))
+
+    def judged(found: Images) -> dict[str, Any]:
+        training = np.isin(found.classes, TRAINING)
+        return {
+            "reward": float(found.scores[training].mean()),
+            "reward_held_out": float(found.scores[~training].mean()),
+            "second_opinion": float(judge.agrees(found.images, found.classes).mean()),
+            "diversity": judges.diversity(found.images, found.classes),
+        }
+
+    def probe(state: State, record: Record) -> dict[str, Any]:
+        line = spent(record, config)
+        if record.updated:
+            found = judged(drawn(state.output.plan, state.key.child("test"), config.test_images))
+            line |= {EVALUATED: CLASSES * config.test_images}
+            line |= {f"test_{name}": value for name, value in found.items()}
+        return line
+
+    def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
+        key, each = state.key.child("final"), FINAL * config.test_images
+        before, after = drawn(pretrained, key, each), drawn(state.output.plan, key, each)
+        told = {f"{name}_pretrained": value for name, value in judged(before).items()}
+        divergence = divergence_of(model, process, state.output.plan, config, key.child("divergence"))
+        tests = [record for record in records if EVALUATED in record]
+        return (
+            judged(after)
+            | told
+            | {
+                "reward_by_class": by_class(after),
+                "reward_by_class_pretrained": by_class(before),
+                "kl_pretrained": divergence,
+                "queries": sum(record["queries"] for record in records),
+                "network_evaluations": sum(record["network_evaluations"] for record in records),
+                "reward_curve": [[test["measurements"], test["test_reward"]] for test in tests],
+            }
+        )
+
+    def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
+        found = drawn(plan, Key.from_seed(seed).child("evaluate"), max(2, episodes // CLASSES))
+        return judged(found) | {"reward_by_class": by_class(found)}
+
+    def leave(plan: Plan, seed: int, directory: Path) -> list[Path]:
+        key = Key.from_seed(seed).child("pictures")
+        groups = {
+            "before": pictures.Samples(*drawn(pretrained, key, 10)),
+            "after": pictures.Samples(*drawn(plan, key, 10)),
+        }
+        (directory / "media").mkdir(exist_ok=True)
+        pictures.save(pictures.side_by_side(groups), picture := directory / "media" / "samples.png")
+        return [picture, save_model(plan, directory / "policy" / "denoiser")]
+
+    return Task(loop, probe, metrics, evaluate, episodes=40 * CLASSES, attach=account.attach, leave=leave)
+
+
+class Account:
+    """The reward of a run. Its log lies in the run's directory, so that no query is paid for twice, not after a crash."""
+
+    def __init__(self, reward: Reward) -> None:
+        self._reward, self._apart = reward, reward.apart()
+
+    def attach(self, directory: Path) -> None:
+        """Goes on with the log in `directory`."""
+        self._reward = self._reward.apart(directory / "queries.jsonl")
+
+    def __call__(self, images: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
+        """Scores [n] that the run pays for."""
+        return self._reward(images, conditions)
+
+    def apart(self, images: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
+        """Scores [n] for evaluation."""
+        return self._apart(images, conditions)
+
+
+def make_loop(
+    config: DiffusionConfig,
+    model: DiffusionModel,
+    process: Ddim,
+    conditions: Sequence[int],
+    reward: Callable[[np.ndarray, Sequence[Condition]], np.ndarray],
+) -> Loop:
+    """SEIKO or PURE_SEIKO with the settings of `config`: they differ in sampler and batches alone."""
+    looks = {"image": predicted_image, "state": itself}
+    rollout = denoising(
+        model, process, conditions, reward, looks[config.look], guidance=config.guidance, chunk=config.chunk
+    )
+    oracle = Oracle(rollout, float(process.steps), Budget(config.measurements))
+    channels, size, _ = model.shape
+    learner = SeikoLearner(
+        model,
+        process,
+        conditions,
+        RewardModel(
+            ImageTrunk(channels, size, len(conditions)),
+            make_uncertainty(config),
+            fitting=Fitting(
+                config.fit_steps, config.fit_batch, config.fit_rate, held_out=config.held_out, augment=small_shifts
+            ),
+            ridge=config.ridge,
+        ),
+        make_tuning(config),
+    )
+    return Loop(oracle, make_sampler(config), make_schedule(config), learner, make_output(config))
+
+
+def make_uncertainty(config: DiffusionConfig) -> Uncertainty:
+    """The uncertainty that `config` names."""
+    makers: dict[str, Callable[[], Uncertainty]] = {
+        "ucb": lambda: ucb(config.bonus),
+        "bootstrap": lambda: bootstrap(config.bonus, config.heads),
+        "thompson": lambda: thompson(config.bonus),
+        "greedy": greedy,
+    }
+    return makers[config.uncertainty]()
+
+
+def make_tuning(config: DiffusionConfig) -> Tuning:
+    """The update of (f, q) with the settings of `config`."""
+    return Tuning(
+        iterations=config.tune_iterations,
+        batch=config.tune_batch,
+        rate=config.tune_rate,
+        initial_rate=config.initial_rate,
+        alpha=config.alpha,
+        beta=lambda updates: config.beta,
+        clip=config.clip,
+        shortest=config.shortest,
+        longest=config.longest or None,
+        divergence_draws=config.divergence_draws or None,
+        checkpointing=config.checkpointing,
+        guidance=config.guidance,
+    )
+
+
+def sample(
+    model: DiffusionModel, process: Ddim, plan: Plan, classes: np.ndarray, key: Key, config: DiffusionConfig
+) -> np.ndarray:
+    """Final images [n, 1, 16, 16] of the given classes [n]."""
+    end, parts = np.full((config.chunk, 1), process.steps), []
+    for number, start in enumerate(range(0, len(classes), config.chunk)):
+        asked = classes[start : start + config.chunk].tolist()
+        here = key.child("images", number)
+        found = measured_images(
+            model, process, plan, model.encode(asked), end[: len(asked)], itself, config.guidance, here
+        )
+        parts.append(found[:, 0].cpu().numpy())
+    return np.concatenate(parts)
+
+
+def spent(record: Record, config: DiffusionConfig) -> dict[str, int]:
+    """What a step has cost beside the ledger: distinct images that the reward was asked for, and denoiser evaluations."""
+    steps = step_of(record.block.t)
+    queries = steps.shape[0] + int((steps[:, 1:] != steps[:, :-1]).sum())
+    rolled = record.block.episodes * config.denoising_steps * (1 if config.guidance == 1.0 else 2)
+    return {"queries": queries, "network_evaluations": rolled + record.info.get("update_evaluations", 0)}
+
+
+def by_class(found: Images) -> list[float]:
+    """Mean reward of each class, from 0 on."""
+    return [float(found.scores[found.classes == c].mean()) for c in range(CLASSES)]
+
+
+def divergence_of(model: PixelModel, process: Ddim, plan: Plan, config: DiffusionConfig, key: Key) -> float:
+    """KL(P^{f,q} | P^{f₁,q₁}) on the training classes, eight paths of each."""
+    condition = model.encode(list(TRAINING) * 8)
+    tuned = Iterate(plan.policy, plan.initial)
+    return path_divergence(model, process, tuned, model.pretrained(), condition, key, config.guidance)
+
+
+def save_model(plan: Plan, folder: Path) -> Path:
+    """The tuned denoiser as a diffusers directory, which plain `UNet2DModel.from_pretrained(folder)` reads; q beside it."""
+    from safetensors.torch import save_file
+
+    denoiser = network.pretrained()
+    denoiser.load_state_dict(plan.policy)
+    denoiser.save(folder)
+    save_file({"mean": plan.initial.mean, "log_scale": plan.initial.log_scale}, folder / "initial.safetensors")
+    return folder

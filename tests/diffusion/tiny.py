@@ -1,0 +1,69 @@
+"""A diffusion model small enough to do arithmetic on: four by four pixels, three classes, five steps."""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+
+from purectrl.core import Key
+from purectrl.diffusion import Ddim, Fitting, ImageTrunk, PixelModel, RewardModel, SeikoLearner, Tuning, ucb
+from purectrl.diffusion.process import generator_of
+from purectrl.diffusion.reward_networks import random_weights
+
+SHAPE = (1, 4, 4)
+CLASSES = 3
+ALPHAS = [math.cos((s + 8) / 1008 * math.pi / 2) ** 2 for s in range(1000)]
+
+
+class Network(nn.Module):
+    """(x, steps, classes) -> noise: two convolutions and two embeddings."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 1, 3, padding=1)
+        self.classes, self.time = nn.Embedding(CLASSES + 1, 6), nn.Linear(2, 6)
+
+    def forward(self, x, steps, classes):
+        phase = steps[:, None] / 1000
+        context = self.classes(classes) + self.time(torch.cat([phase, 1 - phase], dim=1).to(x))
+        return x + 0.3 * self.last(torch.tanh(self.first(x) + context[:, :, None, None]))
+
+
+def seeded(network, seed=0):
+    network.load_state_dict(random_weights(network, generator_of(Key.from_seed(seed))))
+    return network
+
+
+def model(seed=0, network=Network):
+    return PixelModel.conditional(seeded(network(), seed), SHAPE, empty=CLASSES)
+
+
+def process(steps=5, last=1.0):
+    return Ddim.of(ALPHAS, [round(s) for s in np.linspace(950, 40, steps)], last)
+
+
+def brightness(images, conditions):
+    """A reward that anybody can compute: how bright the image is, in [0, 1]."""
+    return images.mean(axis=(1, 2, 3), dtype=np.float64)
+
+
+def reward_model(uncertainty=None, **fitting):
+    trunk = ImageTrunk(1, 4, CLASSES, width=8, filters=(4, 4, 4))
+    return RewardModel(
+        trunk, uncertainty or ucb(0.1), fitting=Fitting(**{"steps": 20, "batch": 16, "check": 10, **fitting})
+    )
+
+
+def learner(uncertainty=None, fitting=None, **tuning):
+    settings = {"iterations": 3, "batch": 4, **tuning}
+    reward = reward_model(uncertainty, **(fitting or {}))
+    return SeikoLearner(model(), process(), range(CLASSES), reward, Tuning(**settings))
+
+
+def moved(iterate, size=0.05, seed=0):
+    """Another iterate not far away."""
+    generator = generator_of(Key.from_seed(seed))
+    shift = lambda tensor: tensor + size * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)  # noqa: E731
+    weights = {name: shift(tensor) for name, tensor in iterate.weights.items()}
+    return type(iterate)(weights, type(iterate.initial)(*map(shift, iterate.initial)))
