@@ -51,18 +51,19 @@ def untrained(generator: torch.Generator, widths: tuple[int, ...] = (16, 32, 64)
         widths: channels at 16×16, 8×8 and 4×4; 0.62 million weights as they are.
     """
     levels = len(widths)
-    unet = UNet2DModel(
-        sample_size=SIZE,
-        in_channels=1,
-        out_channels=1,
-        block_out_channels=widths,
-        layers_per_block=1,
-        norm_num_groups=8,
-        down_block_types=("DownBlock2D",) * levels,
-        up_block_types=("UpBlock2D",) * levels,
-        add_attention=False,
-        num_class_embeds=CLASSES + 1,
-    )
+    with torch.random.fork_rng(devices=[]):  # layers draw from the global generator when they are built
+        unet = UNet2DModel(
+            sample_size=SIZE,
+            in_channels=1,
+            out_channels=1,
+            block_out_channels=widths,
+            layers_per_block=1,
+            norm_num_groups=8,
+            down_block_types=("DownBlock2D",) * levels,
+            up_block_types=("UpBlock2D",) * levels,
+            add_attention=False,
+            num_class_embeds=CLASSES + 1,
+        )
     for module in unet.modules():
         redraw(module, generator)
     nn.init.zeros_(unet.conv_out.weight)  # ε̂ = 0 at first: the loss starts at 1 and not far above it
