@@ -184,7 +184,7 @@ def sweep_command(arguments: Sequence[str]) -> int:
 
 def paper_command(arguments: Sequence[str]) -> int:
     """`purectrl paper`."""
-    from purectrl.experiments.paper import ITEMS, item_called
+    from purectrl.experiments.items import ITEMS, item_called
 
     if not arguments:
         for item in ITEMS.values():

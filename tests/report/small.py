@@ -9,7 +9,7 @@ from pathlib import Path
 
 from purectrl.cli import PaperArguments, make_item
 from purectrl.core.keys import Key
-from purectrl.experiments import paper
+from purectrl.experiments import items as paper
 from purectrl.experiments.runner import versions
 
 

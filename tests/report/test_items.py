@@ -11,7 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from small import SMALL, make, noise, pretend
 
 from purectrl.core import InputError, StoreError
-from purectrl.experiments.paper import ITEMS, Group, Item
+from purectrl.experiments.items import ITEMS
+from purectrl.experiments.paper import Group, Item
 from purectrl.report.paper import REPORTS, write
 from purectrl.report.reading import read_runs
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import small
 from helpers import purectrl, without_seconds
 
-from purectrl.experiments.paper import ITEMS
+from purectrl.experiments.items import ITEMS
 
 NAME = "thm2-switches"
 

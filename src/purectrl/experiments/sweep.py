@@ -109,7 +109,9 @@ def local(workers: int | None = None) -> Engine:
 def _pool(waiting: list[Job], count: int) -> Iterator[Outcome]:
     """Takes jobs off the end of `waiting` until none is left or a worker dies."""
     running: dict[Future[Outcome], Job] = {}
-    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_start_worker) as pool:
+    threads = max(1, (os.cpu_count() or 1) // count)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=(threads,)) as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < count:  # no more than can run, so that stopping starts none
@@ -148,8 +150,9 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def _start_worker() -> None:
+def _start_worker(threads: int) -> None:
     """Leaves Ctrl-C to the sweep, and ends this worker when the sweep is killed, so that nothing writes behind its back."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # or every worker's PyTorch would want all cores
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
