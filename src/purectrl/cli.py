@@ -211,7 +211,7 @@ def make_item(item: "Item", arguments: PaperArguments) -> int:
     folder, seeds = arguments.out / item.name, item.chosen_seeds(arguments.quick)
     engine = {"local": local, "ray": on_ray}[arguments.engine](arguments.workers)
     total = item.count(arguments.quick)
-    finished = _follow(run_missing(item, folder, seeds, engine), total, folder / "runs", arguments.quiet)
+    finished = _follow(run_missing(item, folder, seeds, engine), total, arguments.out, arguments.quiet)
     if finished < total:
         print(f"{finished} of {total} runs finished in {folder}; nothing is drawn: the same command goes on")
         return 1

@@ -21,7 +21,16 @@ def flat(group, seed):
     """Every run says the same but for its noise."""
     gap = 0.2 + 0.1 * noise(group, seed)
     theory = {"gap": gap, "covered": True, "gap_random": 2.0, "gap_final": 0.1}
-    return theory | {"reward": 1.0 - gap, "reward_min": 0.5, "reward_after_5": 0.99, "solved": True}
+    control = {"reward": 1.0 - gap, "reward_min": 0.5, "reward_after_5": 0.99, "solved": True}
+    return theory | control | diffusion(1.0 - gap)
+
+
+def diffusion(reward):
+    """What a run on the digits says."""
+    before = {"reward_pretrained": 0.6, "reward_held_out_pretrained": 0.55, "second_opinion_pretrained": 0.97}
+    after = {"reward": reward, "reward_held_out": 0.7, "second_opinion": 0.99, "diversity": 0.13, "kl_pretrained": 9.0}
+    spent = {"queries": 10, "network_evaluations": 100, "reward_curve": [[10, 0.7], [20, reward]]}
+    return before | after | spent | {"diversity_pretrained": 0.19}
 
 
 def finished(name, out, metrics=flat, **more):
@@ -279,3 +288,61 @@ def test_computed_numbers_are_kept_and_refused_if_made_otherwise(tmp_path, capsy
     path.write_text("[]")
     with pytest.raises(StoreError, match="is not what `purectrl paper` leaves"):
         make("prop2-independency", tmp_path)
+
+
+def unlike(**by_algorithm):
+    """Metrics of the digits that depend on the algorithm."""
+    return lambda group, seed: diffusion(0.85) | by_algorithm.get(group.algorithm.replace("-", "_"), {})
+
+
+def test_pure_seiko_is_measured_against_seiko(tmp_path):
+    metrics = unlike(pure_seiko={"network_evaluations": 40}, seiko={"reward": 0.86})
+    seconds = {"rollout": 1.5, "fit": 0.5, "plan": 0.5, "compile": 0.0}
+    ledger = lambda group, seed: {  # noqa: E731
+        "rollouts": 4800 if group.algorithm == "pure-seiko" else 19_200,
+        "seconds": {**seconds, "total": 6.0 if group.algorithm == "pure-seiko" else 10.0},
+    }
+    found = finished("diffusion-main", tmp_path, metrics, ledger=ledger)
+    asked = {mark["asks"]: mark for mark in found["marks"]}
+    assert asked["exactly one quarter of SEIKO's trajectories"]["met"]
+    assert asked["at most 0.5 of its denoiser evaluations"]["found"] == "0.40"
+    assert asked["at most 0.65 of its seconds"]["found"].startswith("0.60")
+    within = asked["reward of PURE_SEIKO within one standard deviation of SEIKO's, or better"]
+    assert not within["met"], "0.85 is below 0.86, and the seeds do not differ"
+    assert "0.850 against 0.860, 3 seeds" in within["found"]
+
+
+def test_seconds_of_trajectories_and_of_queries_are_told_apart(tmp_path):
+    group = finished("diffusion-main", tmp_path)["numbers"]["groups"][0]
+    assert {name: values[0] for name, values in group["seconds"].items()} == pytest.approx(
+        {"denoising": 0.5, "queries": 1.0, "fit": 0.5, "plan": 0.5, "rest": 1.5}
+    )
+
+
+def test_cheating_shows(tmp_path):
+    found = finished("diffusion-main", tmp_path, unlike(pure_seiko={"second_opinion": 0.4, "reward_held_out": 0.5}))
+    missed = [mark["asks"] for mark in found["marks"] if not mark["met"]]
+    assert "the second opinion not below the pretrained model's" in missed
+    assert "its reward on held-out classes clearly above the pretrained model's" in missed
+
+
+def test_a_log_that_is_no_log_is_named(tmp_path):
+    pretend(SMALL["diffusion-updates"], tmp_path / "diffusion-updates", flat)
+    logs = sorted(tmp_path.glob("*/runs/K2/*/queries.jsonl"))
+    logs[0].write_text('{"condition": 3}\n')
+    with pytest.raises(StoreError, match=r"queries.jsonl is not the log of a reward"):
+        write(SMALL["diffusion-updates"], tmp_path / "diffusion-updates", range(2), "command")
+
+
+def test_items_share_runs(tmp_path):
+    item = SMALL["diffusion-frequency"]
+    pretend(item, tmp_path / item.name, flat)
+    assert sorted(path.name for path in (tmp_path / "diffusion-main" / "runs").iterdir()) == ["m1", "m4"]
+    assert [path.name for path in (tmp_path / item.name / "runs").iterdir()] == ["m40"]
+
+
+def test_samples_of_all_models_stand_side_by_side(tmp_path):
+    found = finished("diffusion-samples", tmp_path)
+    assert list(found["numbers"]["models"]) == ["pretrained", "SEIKO", "PURE_SEIKO"]
+    assert [mark["met"] for mark in found["marks"]] == [True]
+    assert found["table"]["rows"][0] == pytest.approx([0, 0.0132, 0.2632, 0.2632], abs=1e-3)

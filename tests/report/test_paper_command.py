@@ -92,7 +92,7 @@ def test_a_run_that_fails_is_named_and_nothing_is_drawn(tmp_path):
     process = start_small(tmp_path)
     out, errors = process.communicate(timeout=600)
     assert process.returncode == 1
-    assert "failed N8/pure-base-seed0: " in errors
+    assert "failed thm2-switches/runs/N8/pure-base-seed0: " in errors
     assert "is not empty and holds no run" in errors
     assert "23 of 24 runs finished" in out
     assert "nothing is drawn" in out

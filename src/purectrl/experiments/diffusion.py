@@ -110,7 +110,8 @@ def digits(config: DiffusionConfig) -> Task:
         }
         (directory / "media").mkdir(exist_ok=True)
         pictures.save(pictures.side_by_side(groups), picture := directory / "media" / "samples.png")
-        return [picture, save_model(plan, directory / "policy" / "denoiser")]
+        save_samples(groups["before"], groups["after"], numbers := directory / "media" / "samples.safetensors")
+        return [picture, numbers, save_model(plan, directory / "policy" / "denoiser")]
 
     return Task(loop, probe, metrics, evaluate, episodes=40 * CLASSES, attach=account.attach, leave=leave)
 
@@ -227,6 +228,23 @@ def divergence_of(model: PixelModel, process: Ddim, plan: Plan, config: Diffusio
     condition = model.encode(list(TRAINING) * 8)
     tuned = Iterate(plan.policy, plan.initial)
     return path_divergence(model, process, tuned, model.pretrained(), condition, key, config.guidance)
+
+
+def save_samples(before: pictures.Samples, after: pictures.Samples, file: Path) -> None:
+    """Images as bytes [n, 1, 16, 16], their scores and classes, for `purectrl paper diffusion-samples`."""
+    from safetensors.numpy import save_file
+
+    as_bytes = lambda images: np.round(255 * images).astype(np.uint8)  # noqa: E731
+    save_file(
+        {
+            "before": as_bytes(before.images),
+            "after": as_bytes(after.images),
+            "before_scores": before.scores,
+            "after_scores": after.scores,
+            "classes": np.asarray(before.classes),
+        },
+        file,
+    )
 
 
 def save_model(plan: Plan, folder: Path) -> Path:

@@ -17,7 +17,7 @@ from purectrl.core.errors import StoreError, choose
 from purectrl.experiments.files import to_json, write_atomically
 from purectrl.experiments.paper import Item, read_computed
 from purectrl.experiments.runner import versions
-from purectrl.report import control, coverage, independency, neural, rate, rollouts, switches
+from purectrl.report import control, coverage, diffusion, independency, neural, rate, rollouts, samples, switches
 from purectrl.report.figures import save
 from purectrl.report.findings import Findings
 from purectrl.report.reading import Runs, common_versions, read_runs
@@ -38,6 +38,10 @@ REPORTS: Mapping[str, Report] = {
     "prop2-independency": Report(independency.analyse, independency.draw),
     "neural-pendulum": Report(neural.analyse, neural.draw),
     "control-main": Report(control.analyse, control.draw),
+    "diffusion-main": Report(diffusion.analyse_main, diffusion.draw),
+    "diffusion-updates": Report(diffusion.analyse_updates, diffusion.draw),
+    "diffusion-frequency": Report(diffusion.analyse_frequency, diffusion.draw),
+    "diffusion-samples": Report(samples.analyse, samples.draw),
 }
 
 
@@ -54,6 +58,7 @@ def write(item: Item, folder: Path, seeds: Sequence[int], command: str) -> Findi
     runs = read_runs(item, folder, seeds)
     computed = _computed(item, folder)
     findings = report.analyse(runs, computed)
+    folder.mkdir(parents=True, exist_ok=True)  # an item whose runs all lie below another has none yet
     save(report.draw, findings.numbers, folder)
     write_atomically(folder / "table.csv", findings.table.csv().encode())
     write_atomically(folder / "table.md", f"{findings.table.markdown()}\n".encode())

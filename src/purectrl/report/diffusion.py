@@ -1,0 +1,281 @@
+"""SEIKO and PURE_SEIKO on the digits: rewards, what they cost, and what changes with K, with m and with what is measured."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from purectrl.core.errors import StoreError
+from purectrl.report.curves import KEY
+from purectrl.report.figures import COLOURS, MARK, legend_below, panels
+from purectrl.report.findings import Findings, Mark, Table
+from purectrl.report.reading import Runs
+from purectrl.report.statistics import interquartile_mean, mean, mean_interval, ratio, sd
+
+WANTED = 0.8
+"""Reward on training classes."""
+LONGEST = 600.0
+"""Seconds of a run of PURE_SEIKO."""
+TIME_SHARE, EVALUATION_SHARE = 0.65, 0.5
+"""Of SEIKO's seconds and denoiser evaluations at most."""
+PAPER: Mapping[str, tuple[float, float]] = {"PURE_SEIKO": (7.85, 15.2), "SEIKO": (7.54, 31.3)}
+"""Aesthetic score and hours of the paper's plot, on Stable Diffusion: another reward, on another scale."""
+PHASES: Mapping[str, str] = {
+    "denoising": "denoising",
+    "queries": "asking the reward",
+    "fit": "fitting the reward model",
+    "plan": "updating the diffusion model",
+    "rest": "tests, start",
+}
+"""What a run spends its seconds on."""
+
+
+def told(runs: Runs) -> dict[str, Any]:
+    """What the runs of one group say."""
+    rewards = runs.metric("reward")
+    names = ("reward", "reward_held_out", "second_opinion", "diversity", "kl_pretrained", "queries")
+    before = ("reward_pretrained", "reward_held_out_pretrained", "second_opinion_pretrained", "diversity_pretrained")
+    return {
+        "label": runs.group.label,
+        "seeds": [run["seed"] for run in runs.summaries],
+        "reward_mean": mean_interval(KEY.child("diffusion", runs.group.name), rewards)._asdict(),
+        "reward_sd": sd(rewards),
+        "reward_iqm": interquartile_mean(rewards),
+        **{name: runs.metric(name).tolist() for name in (*names, *before, "network_evaluations")},
+        **{name: runs.spent(name).tolist() for name in ("rollouts", "measurements", "updates")},
+        "total": runs.seconds("total").tolist(),
+        "seconds": {name: values.tolist() for name, values in phases(runs).items()},
+        "curves": [run["metrics"]["reward_curve"] for run in runs.summaries],
+    }
+
+
+def phases(runs: Runs) -> dict[str, np.ndarray]:
+    """Seconds of each phase in every run [seeds]; trajectories and queries apart."""
+    asked = np.array([query_seconds(place / "queries.jsonl") for place in runs.places])
+    rollout, fit, plan = (runs.seconds(name) for name in ("rollout", "fit", "plan"))
+    rest = np.maximum(runs.seconds("total") - rollout - fit - plan, 0.0)
+    return {"denoising": rollout - asked, "queries": asked, "fit": fit, "plan": plan, "rest": rest}
+
+
+def query_seconds(file: Path) -> float:
+    """How long the reward of a run has taken in all, from its log."""
+    try:
+        return sum(float(json.loads(line)["seconds"]) for line in file.read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{file} is not the log of a reward ({error}); run the item again") from None
+
+
+def analyse_main(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findings:
+    """PURE_SEIKO beside SEIKO at the same N, and beside other things to measure on the same trajectories."""
+    groups = [told(runs) for runs in found]
+    pure, seiko, *others = groups
+    marks = [*_reward_marks(pure, seiko), *_cost_marks(pure, seiko), *(_control(pure, other) for other in others)]
+    return Findings({"groups": groups, "wanted": WANTED}, _table(groups), tuple(marks))
+
+
+def analyse_updates(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findings:
+    """K: the paper finds K = 4 as good as more, and K = 2 clearly worse."""
+    groups = [told(runs) for runs in found]
+    few, middle, many = groups
+    marks = (
+        _about(middle, many, "as the paper has it, more than 4 updates add nothing"),
+        _below(few, middle, "as the paper has it, 2 updates are too few"),
+    )
+    return Findings({"groups": groups}, _table(groups), marks)
+
+
+def analyse_frequency(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findings:
+    """m: the paper finds m = 4 as good as m = 1 and faster, and m = 40 worse."""
+    groups = [told(runs) for runs in found]
+    one, some, many = groups
+    seconds = [mean(np.array(group["total"])) for group in groups]
+    marks = (
+        _about(some, one, "as the paper has it, 4 measurements a trajectory are as good as 1"),
+        _below(many, some, "as the paper has it, 40 measurements a trajectory are too many"),
+        Mark(
+            "as the paper has it, time falls with m",
+            ", ".join(f"{group['label']}: {s:.0f} s" for group, s in zip(groups, seconds, strict=True)),
+            seconds[0] > seconds[1] > seconds[2],
+        ),
+    )
+    return Findings({"groups": groups}, _table(groups), marks)
+
+
+def _reward_marks(pure: Mapping[str, Any], seiko: Mapping[str, Any]) -> list[Mark]:
+    """Whether PURE_SEIKO learns what it should, and does not cheat."""
+    reward, before = mean(np.array(pure["reward"])), mean(np.array(pure["reward_pretrained"]))
+    gain = np.array(pure["reward_held_out"]) - np.array(pure["reward_held_out_pretrained"])
+    held_out = mean_interval(KEY.child("held-out"), gain)
+    judged, judged_before = (mean(np.array(pure[name])) for name in ("second_opinion", "second_opinion_pretrained"))
+    return [
+        _about(pure, seiko, "reward of PURE_SEIKO within one standard deviation of SEIKO's, or better"),
+        Mark(
+            f"reward of PURE_SEIKO on training classes at least {WANTED}",
+            f"{reward:.3f}, from {before:.3f} before",
+            reward >= WANTED,
+        ),
+        Mark(
+            "its reward on held-out classes clearly above the pretrained model's",
+            f"{mean(np.array(pure['reward_held_out'])):.3f}, which is {held_out.value:.3f} more "
+            f"[{held_out.low:.3f}, {held_out.high:.3f}]",
+            held_out.low > 0,
+        ),
+        Mark(
+            "the second opinion not below the pretrained model's",
+            f"{judged:.3f} against {judged_before:.3f}; diversity {mean(np.array(pure['diversity'])):.3f} against "
+            f"{mean(np.array(pure['diversity_pretrained'])):.3f}",
+            judged >= judged_before,
+        ),
+    ]
+
+
+def _cost_marks(pure: Mapping[str, Any], seiko: Mapping[str, Any]) -> list[Mark]:
+    """What PURE_SEIKO saves."""
+    shared = min(len(pure["seeds"]), len(seiko["seeds"]))
+    time = ratio(KEY.child("diffusion time"), *(np.array(group["total"][:shared]) for group in (pure, seiko)))
+    calls = mean(np.array(pure["network_evaluations"])) / mean(np.array(seiko["network_evaluations"]))
+    trajectories = [mean(np.array(group["rollouts"])) for group in (pure, seiko)]
+    return [
+        Mark(
+            "exactly one quarter of SEIKO's trajectories",
+            f"{trajectories[0]:,.0f} of {trajectories[1]:,.0f}",
+            4 * trajectories[0] == trajectories[1],
+        ),
+        Mark(f"at most {EVALUATION_SHARE} of its denoiser evaluations", f"{calls:.2f}", calls <= EVALUATION_SHARE),
+        Mark(
+            f"at most {TIME_SHARE} of its seconds",
+            f"{time.value:.2f} [{time.low:.2f}, {time.high:.2f}]",
+            time.value <= TIME_SHARE,
+        ),
+        Mark(
+            f"a run in at most {LONGEST / 60:g} minutes",
+            f"{np.median(pure['total']):.0f} s in the median, {max(pure['total']):.0f} s at most",
+            max(pure["total"]) <= LONGEST,
+        ),
+    ]
+
+
+def _paired(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Rewards on the seeds that both have."""
+    shared = min(len(one["seeds"]), len(other["seeds"]))
+    return np.array(one["reward"][:shared]), np.array(other["reward"][:shared])
+
+
+def _compared(one: np.ndarray, other: np.ndarray) -> str:
+    return f"{mean(one):.3f} against {mean(other):.3f}, {len(one)} seed{'s' if len(one) > 1 else ''}"
+
+
+def _about(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
+    """Whether `one` is as good as `other`: no more than one standard deviation below."""
+    ours, theirs = _paired(one, other)
+    spread = max(one["reward_sd"], other["reward_sd"])
+    return Mark(
+        asks, f"{_compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) >= mean(theirs) - spread
+    )
+
+
+def _below(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
+    """Whether `one` is clearly worse than `other`: by more than one standard deviation."""
+    ours, theirs = _paired(one, other)
+    spread = max(one["reward_sd"], other["reward_sd"])
+    return Mark(asks, f"{_compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) < mean(theirs) - spread)
+
+
+def _control(pure: Mapping[str, Any], other: Mapping[str, Any]) -> Mark:
+    """Whether the paper's measurements on the way do better than others on as many trajectories."""
+    ours, theirs = _paired(pure, other)
+    return Mark(
+        f"is PURE_SEIKO, with the predicted image at the paper's times, better than: {other['label']}?",
+        f"{_compared(ours, theirs)}; held-out classes "
+        f"{mean(np.array(pure['reward_held_out'][: len(ours)])):.3f} against "
+        f"{mean(np.array(other['reward_held_out'][: len(ours)])):.3f}",
+        mean(ours) > mean(theirs),
+    )
+
+
+def _table(groups: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for group in groups:
+        of = {name: mean(np.array(values)) for name, values in group.items() if _numbers(values)}
+        paper = PAPER.get(group["label"], (None, None))
+        row = {
+            "": group["label"],
+            "seeds": len(group["seeds"]),
+            "reward": of["reward"],
+            "sd": group["reward_sd"] if len(group["seeds"]) > 1 else None,
+            "middle half": group["reward_iqm"],
+            "before": of["reward_pretrained"],
+            "held-out classes": of["reward_held_out"],
+            "before ": of["reward_held_out_pretrained"],
+            "second opinion": of["second_opinion"],
+            "diversity": of["diversity"],
+            "KL": of["kl_pretrained"],
+            "trajectories": of["rollouts"],
+            "measurements": of["measurements"],
+            "queries": of["queries"],
+            "denoiser evaluations": of["network_evaluations"],
+            "updates": of["updates"],
+            "seconds": of["total"],
+            **{f"s {name}": mean(np.array(values)) for name, values in group["seconds"].items()},
+            "paper's score": paper[0],
+            "paper's hours": paper[1],
+        }
+        rows.append(row)
+    return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+
+
+def draw(numbers: Mapping[str, Any]) -> Figure:
+    """Rewards of every group, and where its minutes go."""
+    groups = numbers["groups"]
+    with panels(2, height=2.2 + 0.42 * len(groups)) as (figure, (left, right)):
+        _draw_rewards(left, groups, numbers.get("wanted"))
+        _draw_minutes(right, groups)
+        legend_below(figure, columns=4)
+    return figure
+
+
+def _draw_rewards(axes: Axes, groups: Sequence[Mapping[str, Any]], wanted: float | None) -> None:
+    places = np.arange(len(groups))
+    for index, (name, label) in enumerate(
+        (("reward", "training classes"), ("reward_held_out", "held-out classes"))
+    ):  # fmt: skip
+        shift = (index - 0.5) * 0.24
+        for place, group in zip(places, groups, strict=True):
+            values = np.array(group[name])
+            look = {"color": COLOURS[index], "zorder": 3}
+            first = label if place == 0 else None
+            axes.plot(values, np.full(len(values), place + shift), "o|"[index], markersize=5, alpha=0.6, **look)
+            axes.plot(
+                [values.mean()],
+                [place + shift],
+                "Ds"[index],
+                markersize=8,
+                label=f"{first}, mean" if first else None,
+                **look,
+            )
+        before = mean(np.concatenate([group[f"{name}_pretrained"] for group in groups]))
+        axes.axvline(before, color=COLOURS[index], linestyle=":", linewidth=1.4, label=f"{label}, before")
+    if wanted is not None:
+        axes.axvline(wanted, **MARK, label="mark for training classes")
+    axes.set_yticks(places, [group["label"] for group in groups])
+    axes.invert_yaxis()
+    axes.set_xlabel("reward: probability that the digit is read")
+
+
+def _draw_minutes(axes: Axes, groups: Sequence[Mapping[str, Any]]) -> None:
+    places, done = np.arange(len(groups)), np.zeros(len(groups))
+    for index, (name, label) in enumerate(PHASES.items()):
+        minutes = np.array([mean(np.array(group["seconds"][name])) / 60 for group in groups])
+        axes.barh(places, minutes, left=done, height=0.6, color=COLOURS[(index + 2) % len(COLOURS)], label=label)
+        done += minutes
+    axes.set_yticks(places, [""] * len(groups))
+    axes.invert_yaxis()
+    axes.set_xlabel("minutes on one core")
