@@ -43,15 +43,16 @@ lint: $(VENV)/installed-dev
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
 
 test-all: lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 benchmark: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/loop_overhead.py
 	$(BIN)/python benchmarks/theory_speed.py
 	$(BIN)/python benchmarks/control_speed.py
+	$(BIN)/python benchmarks/diffusion_memory.py
 	$(BIN)/python benchmarks/page.py
 
 format: $(VENV)/installed-dev

@@ -176,7 +176,41 @@ def _growth(curve: dict[str, list[float]]) -> float:
     return (y[-1] / y[0]) / (x[-1] / x[0])
 
 
-SECTIONS = {"loop_overhead": loop_overhead, "theory_speed": theory_speed, "control_speed": control_speed}
+def diffusion_memory(values: dict[str, Any]) -> str:
+    """The section on the memory of `digits`."""
+    whole, short = values["whole_run_gib"], values["short_run_gib_by_updates"]
+    counts = list(short)
+    rows = [
+        ("peak of a whole run of `digits` with PURE_SEIKO, GiB", whole, 2.0),
+        (
+            f"peak with {counts[-1]} updates over that with {counts[0]}, short runs",
+            short[counts[-1]] / short[counts[0]],
+            1.1,
+        ),
+    ]
+    lines = [
+        f"| {what} | {found:.3g} | at most {mark:g} | {'met' if found <= mark else '**missed**'} |"
+        for what, found, mark in rows
+    ]
+    return "\n".join(
+        [
+            "## What fine-tuning of the digits takes in memory",
+            "",
+            "| | found | mark | |",
+            "|---|---|---|---|",
+            *lines,
+            "",
+            "Command: `python benchmarks/diffusion_memory.py`",
+        ]
+    )
+
+
+SECTIONS = {
+    "loop_overhead": loop_overhead,
+    "theory_speed": theory_speed,
+    "control_speed": control_speed,
+    "diffusion_memory": diffusion_memory,
+}
 """Benchmarks by the name of their file; every other file is an item of the paper."""
 
 

@@ -1,5 +1,6 @@
 """`digits`: presets of the paper, runs that resume, accounts, and what a run leaves; with few of everything."""
 
+import importlib.metadata
 import json
 
 import numpy as np
@@ -15,6 +16,7 @@ from purectrl.experiments import Spec, evaluate, experiment, resume, run
 from purectrl.experiments.config import make_sampler, make_schedule
 from purectrl.experiments.runner import EVALUATED, learned
 from purectrl.experiments.store import Store
+from purectrl.report.samples import read_samples
 
 TINY = {
     "measurements": 48,
@@ -128,6 +130,9 @@ def test_plain_diffusers_loads_the_tuned_model(whole):
 
 
 def test_a_run_leaves_pictures_and_can_be_evaluated(whole):
+    samples = read_samples(whole / "media" / "samples.safetensors")
+    assert samples["before"].shape == samples["after"].shape == (100, 1, 16, 16)
+    assert samples["after_scores"].shape == samples["classes"].shape == (100,)
     assert (whole / "media" / "samples.png").read_bytes()[:4] == b"\x89PNG"
     found = evaluate(whole, episodes=20, seed=3)["metrics"]
     assert 0 <= found["reward"] <= 1
@@ -148,6 +153,20 @@ def test_other_measurements_run(settings, tmp_path):
     if "sampler" in settings:
         assert summary["metrics"]["queries"] == 16
     assert np.isfinite(summary["metrics"]["reward"])
+
+
+def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
+    version = importlib.metadata.version
+
+    def without_torch(name):
+        if name == "torch":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", without_torch)
+    with pytest.raises(InputError, match=r"torch is not installed; `pip install 'purectrl\[diffusion\]'` installs it"):
+        run(Spec.of("digits", "seiko", measurements=7, updates=1), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

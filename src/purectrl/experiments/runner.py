@@ -72,13 +72,19 @@ class Spec:
 @functools.lru_cache(maxsize=8)
 def _task(name: str, settings: LoopConfig) -> Task:
     """A task does not know its seed and remembers nothing of a run, so that the seeds of a sweep share it."""
+    versions(experiment(name).packages)  # what is missing is named before anything tries to import it
     return experiment(name).build(settings)
 
 
 def versions(packages: tuple[str, ...] = COMPUTING) -> dict[str, str]:
     """Versions of what computes."""
-    packages = ("purectrl", *packages)
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
+    found = {"python": platform.python_version()}
+    for name in ("purectrl", *packages):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            raise InputError(f"{name} is not installed; `pip install 'purectrl[diffusion]'` installs it") from None
+    return found
 
 
 def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
