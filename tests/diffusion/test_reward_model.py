@@ -10,7 +10,7 @@ from tiny import CLASSES, reward_model
 from purectrl.core import InputError, Key, MeasurementError, Measurements
 from purectrl.diffusion import bootstrap, greedy, squared, thompson, ucb
 from purectrl.diffusion.process import generator_of
-from purectrl.diffusion.reward_model import RewardModel, Rows, resample, rows_of, small_shifts, split
+from purectrl.diffusion.reward_model import RewardModel, Rows, resample, rows_of, slight_noise, split
 from purectrl.diffusion.uncertainty import absorb, draw_direction, empty_factor, width_of_confidence
 
 KEY = Key.from_seed(0)
@@ -172,12 +172,12 @@ def test_fitting_neither_reads_nor_moves_the_global_generator():
     assert torch.equal(one.heads, two.heads)
 
 
-def test_small_shifts_move_an_image_and_keep_its_pixels():
-    image = torch.arange(16.0).reshape(1, 1, 4, 4)
-    generator = generator_of(KEY)
-    shifted = {tuple(small_shifts(image, generator).flatten().tolist()) for _ in range(100)}
-    assert len(shifted) == 9
-    assert all(sorted(pixels) == list(range(16)) for pixels in shifted)
+def test_slight_noise_is_slight_and_comes_from_the_generator_alone():
+    images = torch.full((64, 1, 16, 16), 0.5)
+    one, two = (slight_noise(images, generator_of(KEY)) for _ in range(2))
+    assert torch.equal(one, two)
+    assert (one - images).std().item() == pytest.approx(0.05, rel=0.05)
+    assert abs((one - images).mean().item()) < 0.002
 
 
 def test_a_reward_that_is_no_probability_is_named_and_the_squared_link_takes_it():

@@ -3,7 +3,7 @@
 from purectrl.diffusion.learner import SeikoLearner, SeikoState
 from purectrl.diffusion.models import DiffusionModel, Iterate, PixelModel, denoiser
 from purectrl.diffusion.process import Ddim, Gaussian, path
-from purectrl.diffusion.reward_model import Fitting, RewardModel, Rows, logistic, small_shifts, squared
+from purectrl.diffusion.reward_model import Fitting, RewardModel, Rows, logistic, slight_noise, squared
 from purectrl.diffusion.reward_networks import ImageTrunk, VectorTrunk
 from purectrl.diffusion.rollout import denoising, itself, predicted_image
 from purectrl.diffusion.uncertainty import Uncertainty, bootstrap, greedy, thompson, ucb
@@ -33,7 +33,7 @@ __all__ = [
     "path",
     "path_divergence",
     "predicted_image",
-    "small_shifts",
+    "slight_noise",
     "squared",
     "thompson",
     "tune",

@@ -24,7 +24,7 @@ from purectrl.diffusion.digits.data import CLASSES, SIZE, TRAINING
 from purectrl.diffusion.learner import SeikoLearner
 from purectrl.diffusion.models import DiffusionModel, Iterate, PixelModel
 from purectrl.diffusion.process import Ddim
-from purectrl.diffusion.reward_model import Fitting, RewardModel, small_shifts
+from purectrl.diffusion.reward_model import Fitting, RewardModel, slight_noise
 from purectrl.diffusion.reward_networks import ImageTrunk
 from purectrl.diffusion.rewards import Reward
 from purectrl.diffusion.rewards.ocr import Legibility
@@ -157,7 +157,7 @@ def make_loop(
             ImageTrunk(channels, size, len(conditions)),
             make_uncertainty(config),
             fitting=Fitting(
-                config.fit_steps, config.fit_batch, config.fit_rate, held_out=config.held_out, augment=small_shifts
+                config.fit_steps, config.fit_batch, config.fit_rate, held_out=config.held_out, augment=slight_noise
             ),
             ridge=config.ridge,
         ),

@@ -233,7 +233,7 @@ EXPERIMENTS = {
                 tune_batch=32,
                 tune_rate=3e-4,
                 initial_rate=3e-3,
-                alpha=1e-3,
+                alpha=2e-3,
                 beta=5e-4,
             ),
             SEIKO,
