@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from purectrl.core.errors import StoreError
 from purectrl.report.curves import KEY
-from purectrl.report.figures import COLOURS, MARK, legend_below, panels
 from purectrl.report.findings import Findings, Mark, Table
+from purectrl.report.groups import about, below, compared, draw_groups, paired
 from purectrl.report.reading import Runs
 from purectrl.report.statistics import interquartile_mean, mean, mean_interval, ratio, sd
 
@@ -24,6 +23,7 @@ TIME_SHARE, EVALUATION_SHARE = 0.65, 0.5
 """Of SEIKO's seconds and denoiser evaluations at most."""
 PAPER: Mapping[str, tuple[float, float]] = {"PURE_SEIKO": (7.85, 15.2), "SEIKO": (7.54, 31.3)}
 """Aesthetic score and hours of the paper's plot, on Stable Diffusion: another reward, on another scale."""
+SERIES: Mapping[str, str] = {"reward": "training classes", "reward_held_out": "held-out classes"}
 PHASES: Mapping[str, str] = {
     "denoising": "denoising",
     "queries": "asking the reward",
@@ -82,8 +82,8 @@ def analyse_updates(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findi
     groups = [told(runs) for runs in found]
     few, middle, many = groups
     marks = (
-        _about(middle, many, "as the paper has it, more than 4 updates add nothing"),
-        _below(few, middle, "as the paper has it, 2 updates are too few"),
+        about(middle, many, "as the paper has it, more than 4 updates add nothing"),
+        below(few, middle, "as the paper has it, 2 updates are too few"),
     )
     return Findings({"groups": groups}, _table(groups), marks)
 
@@ -94,8 +94,8 @@ def analyse_frequency(found: Sequence[Runs], computed: Mapping[str, Any]) -> Fin
     one, some, many = groups
     seconds = [mean(np.array(group["total"])) for group in groups]
     marks = (
-        _about(some, one, "as the paper has it, 4 measurements a trajectory are as good as 1"),
-        _below(many, some, "as the paper has it, 40 measurements a trajectory are too many"),
+        about(some, one, "as the paper has it, 4 measurements a trajectory are as good as 1"),
+        below(many, some, "as the paper has it, 40 measurements a trajectory are too many"),
         Mark(
             "as the paper has it, time falls with m",
             ", ".join(f"{group['label']}: {s:.0f} s" for group, s in zip(groups, seconds, strict=True)),
@@ -112,7 +112,7 @@ def _reward_marks(pure: Mapping[str, Any], seiko: Mapping[str, Any]) -> list[Mar
     held_out = mean_interval(KEY.child("held-out"), gain)
     judged, judged_before = (mean(np.array(pure[name])) for name in ("second_opinion", "second_opinion_pretrained"))
     return [
-        _about(pure, seiko, "reward of PURE_SEIKO within one standard deviation of SEIKO's, or better"),
+        about(pure, seiko, "reward of PURE_SEIKO within one standard deviation of SEIKO's, or better"),
         Mark(
             f"reward of PURE_SEIKO on training classes at least {WANTED}",
             f"{reward:.3f}, from {before:.3f} before",
@@ -159,38 +159,12 @@ def _cost_marks(pure: Mapping[str, Any], seiko: Mapping[str, Any]) -> list[Mark]
     ]
 
 
-def _paired(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards on the seeds that both have."""
-    shared = min(len(one["seeds"]), len(other["seeds"]))
-    return np.array(one["reward"][:shared]), np.array(other["reward"][:shared])
-
-
-def _compared(one: np.ndarray, other: np.ndarray) -> str:
-    return f"{mean(one):.3f} against {mean(other):.3f}, {len(one)} seed{'s' if len(one) > 1 else ''}"
-
-
-def _about(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
-    """Whether `one` is as good as `other`: no more than one standard deviation below."""
-    ours, theirs = _paired(one, other)
-    spread = max(one["reward_sd"], other["reward_sd"])
-    return Mark(
-        asks, f"{_compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) >= mean(theirs) - spread
-    )
-
-
-def _below(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
-    """Whether `one` is clearly worse than `other`: by more than one standard deviation."""
-    ours, theirs = _paired(one, other)
-    spread = max(one["reward_sd"], other["reward_sd"])
-    return Mark(asks, f"{_compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) < mean(theirs) - spread)
-
-
 def _control(pure: Mapping[str, Any], other: Mapping[str, Any]) -> Mark:
     """Whether the paper's measurements on the way do better than others on as many trajectories."""
-    ours, theirs = _paired(pure, other)
+    ours, theirs = paired(pure, other)
     return Mark(
         f"is PURE_SEIKO, with the predicted image at the paper's times, better than: {other['label']}?",
-        f"{_compared(ours, theirs)}; held-out classes "
+        f"{compared(ours, theirs)}; held-out classes "
         f"{mean(np.array(pure['reward_held_out'][: len(ours)])):.3f} against "
         f"{mean(np.array(other['reward_held_out'][: len(ours)])):.3f}",
         mean(ours) > mean(theirs),
@@ -234,48 +208,6 @@ def _numbers(values: Any) -> bool:
 
 def draw(numbers: Mapping[str, Any]) -> Figure:
     """Rewards of every group, and where its minutes go."""
-    groups = numbers["groups"]
-    with panels(2, height=2.2 + 0.42 * len(groups)) as (figure, (left, right)):
-        _draw_rewards(left, groups, numbers.get("wanted"))
-        _draw_minutes(right, groups)
-        legend_below(figure, columns=4)
-    return figure
-
-
-def _draw_rewards(axes: Axes, groups: Sequence[Mapping[str, Any]], wanted: float | None) -> None:
-    places = np.arange(len(groups))
-    for index, (name, label) in enumerate(
-        (("reward", "training classes"), ("reward_held_out", "held-out classes"))
-    ):  # fmt: skip
-        shift = (index - 0.5) * 0.24
-        for place, group in zip(places, groups, strict=True):
-            values = np.array(group[name])
-            look = {"color": COLOURS[index], "zorder": 3}
-            first = label if place == 0 else None
-            axes.plot(values, np.full(len(values), place + shift), "o|"[index], markersize=5, alpha=0.6, **look)
-            axes.plot(
-                [values.mean()],
-                [place + shift],
-                "Ds"[index],
-                markersize=8,
-                label=f"{first}, mean" if first else None,
-                **look,
-            )
-        before = mean(np.concatenate([group[f"{name}_pretrained"] for group in groups]))
-        axes.axvline(before, color=COLOURS[index], linestyle=":", linewidth=1.4, label=f"{label}, before")
-    if wanted is not None:
-        axes.axvline(wanted, **MARK, label="mark for training classes")
-    axes.set_yticks(places, [group["label"] for group in groups])
-    axes.invert_yaxis()
-    axes.set_xlabel("reward: probability that the digit is read")
-
-
-def _draw_minutes(axes: Axes, groups: Sequence[Mapping[str, Any]]) -> None:
-    places, done = np.arange(len(groups)), np.zeros(len(groups))
-    for index, (name, label) in enumerate(PHASES.items()):
-        minutes = np.array([mean(np.array(group["seconds"][name])) / 60 for group in groups])
-        axes.barh(places, minutes, left=done, height=0.6, color=COLOURS[(index + 2) % len(COLOURS)], label=label)
-        done += minutes
-    axes.set_yticks(places, [""] * len(groups))
-    axes.invert_yaxis()
-    axes.set_xlabel("minutes on one core")
+    return draw_groups(
+        numbers["groups"], SERIES, PHASES, "reward: probability that the digit is read", numbers.get("wanted")
+    )

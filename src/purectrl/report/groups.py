@@ -1,0 +1,91 @@
+"""Groups of runs beside each other: rewards of every seed, where the minutes go, and which group is better.
+
+A group is what an item says of its runs: "label", "seeds", "reward" of each seed, "reward_sd", and "seconds" of each phase.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from purectrl.report.figures import COLOURS, MARK, legend_below, panels
+from purectrl.report.findings import Mark
+from purectrl.report.statistics import mean
+
+
+def paired(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Rewards on the seeds that both have."""
+    shared = min(len(one["seeds"]), len(other["seeds"]))
+    return np.array(one["reward"][:shared]), np.array(other["reward"][:shared])
+
+
+def compared(one: np.ndarray, other: np.ndarray) -> str:
+    """Two means in words."""
+    return f"{mean(one):.3f} against {mean(other):.3f}, {len(one)} seed{'s' if len(one) > 1 else ''}"
+
+
+def about(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
+    """Whether `one` is as good as `other`: no more than one standard deviation below."""
+    ours, theirs = paired(one, other)
+    spread = max(one["reward_sd"], other["reward_sd"])
+    return Mark(asks, f"{compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) >= mean(theirs) - spread)
+
+
+def below(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
+    """Whether `one` is clearly worse than `other`: by more than one standard deviation."""
+    ours, theirs = paired(one, other)
+    spread = max(one["reward_sd"], other["reward_sd"])
+    return Mark(asks, f"{compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) < mean(theirs) - spread)
+
+
+def draw_groups(
+    groups: Sequence[Mapping[str, Any]],
+    series: Mapping[str, str],
+    phases: Mapping[str, str],
+    what: str,
+    wanted: float | None = None,
+) -> Figure:
+    """Rewards of every group, and where its minutes go.
+
+    Main arguments:
+        series: which entries of a group are rewards, and what they are called; `<name>_pretrained` is drawn, too.
+        phases: which entries of "seconds" are drawn, and what they are called.
+        what: what a reward is.
+        wanted: a mark for the first series.
+    """
+    with panels(2, height=2.2 + 0.42 * len(groups)) as (figure, (left, right)):
+        for index, (name, label) in enumerate(series.items()):
+            _draw_rewards(left, groups, name, label, index)
+        if wanted is not None:
+            left.axvline(wanted, **MARK, label=f"mark, {next(iter(series.values()))}")
+        left.set_yticks(np.arange(len(groups)), [group["label"] for group in groups])
+        left.set_xlabel(what)
+        _draw_minutes(right, groups, phases)
+        for axes in (left, right):
+            axes.set_ylim(len(groups) - 0.5, -0.5)
+        legend_below(figure, columns=4)
+    return figure
+
+
+def _draw_rewards(axes: Axes, groups: Sequence[Mapping[str, Any]], name: str, label: str, index: int) -> None:
+    """Every seed as a small mark, the mean as a large one."""
+    for number, group in enumerate(groups):
+        values, height = np.array(group[name]), number + (index - 0.5) * 0.24
+        look = {"color": COLOURS[index], "zorder": 3}
+        axes.plot(values, np.full(len(values), height), "|", markersize=9, **look)
+        axes.plot([values.mean()], [height], "os"[index], markersize=7, label=None if number else label, **look)
+    if before := [value for group in groups for value in group.get(f"{name}_pretrained", [])]:
+        look = {"color": COLOURS[index], "linestyle": ":", "linewidth": 1.4}
+        axes.axvline(mean(np.array(before)), label=f"{label}, before", **look)
+
+
+def _draw_minutes(axes: Axes, groups: Sequence[Mapping[str, Any]], phases: Mapping[str, str]) -> None:
+    places, done = np.arange(len(groups)), np.zeros(len(groups))
+    for index, (name, label) in enumerate(phases.items()):
+        minutes = np.array([mean(np.array(group["seconds"][name])) / 60 for group in groups])
+        axes.barh(places, minutes, left=done, height=0.6, color=COLOURS[(index + 2) % len(COLOURS)], label=label)
+        done += minutes
+    axes.set_yticks(places, [""] * len(groups))
+    axes.set_xlabel("minutes on one core")
