@@ -34,6 +34,8 @@ SMALL = {
     "prop2-independency": paper.prop2_independency(most=16),
     "neural-pendulum": paper.neural_pendulum(seeds=2),
     "control-main": paper.control_main(seeds=4, quick=2, hard=3, enode=2),
+    "control-updates": paper.control_updates(seeds=2),
+    "control-frequency": paper.control_frequency(seeds=2),
     "diffusion-main": paper.diffusion_main(seeds=3, quick=2, controls=2),
     "diffusion-updates": paper.diffusion_updates(seeds=2),
     "diffusion-frequency": paper.diffusion_frequency(seeds=2),

@@ -217,6 +217,58 @@ def control_main(
     )
 
 
+CONTROL = "control-main"
+"""Where the runs lie that all items of control share."""
+
+
+def control_updates(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
+    """Other batches on acrobot: tripling, doubling, ten equal ones, and ENODE's twenty. The paper's ten batches of 4 do not
+    spend its budget of 87 episodes; ten of 8 do."""
+    return Item(
+        "control-updates",
+        "How many updates PURE_ENODE needs on acrobot: N_pu = 4, 6, 10, 20",
+        (
+            Group("four", "N_pu = 4, tripling", "acrobot", "pure-enode", {**common, "batches": (2, 6, 18, 54)}),
+            Group("acrobot", "N_pu = 6, doubling", "acrobot", "pure-enode", common, home=CONTROL),
+            Group("ten", "N_pu = 10, equal", "acrobot", "pure-enode", {**common, "batches": (8,) * 10}),
+            Group("acrobot", "N_pu = 20, ENODE", "acrobot", "enode", common, most_seeds=2, home=CONTROL),
+        ),
+        seeds,
+        quick,
+        cost="about half an hour with --quick, after control-main",
+    )
+
+
+def control_frequency(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
+    """Other numbers of measurements an episode on acrobot, with the batches of the paper's table. An episode has 500 points
+    of 0.1 s, so that 1,000 measurements are 0.05 s apart; what comes before the first batch is rounded up to episodes."""
+    table: list[tuple[int, dict[str, Any], int, tuple[int, ...]]] = [
+        (125, {"window_length": 2.5}, 14, (4, 8, 16, 32, 36, 64)),
+        (500, {"windows": 10}, 4, (1, 2, 4, 8, 9, 16)),
+        (1000, {"windows": 10, "window_step": 0.05}, 2, (1, 1, 2, 4, 4, 8)),
+    ]
+    groups = [
+        Group(
+            f"m{m}",
+            f"m = {m}",
+            "acrobot",
+            "pure-enode",
+            {**common, **windows, "m": m, "initial": initial, "batches": batches}
+            | {"measurements": m * (initial + sum(batches))},
+        )
+        for m, windows, initial, batches in table
+    ]
+    groups.insert(1, Group("acrobot", "m = 250", "acrobot", "pure-enode", common, home=CONTROL))
+    return Item(
+        "control-frequency",
+        "How often PURE_ENODE measures in an episode of acrobot: m = 125, 250, 500, 1000",
+        tuple(groups),
+        seeds,
+        quick,
+        cost="about half an hour with --quick, after control-main",
+    )
+
+
 DIFFUSION = "diffusion-main"
 """Where the runs lie that all items of diffusion share."""
 
@@ -313,6 +365,8 @@ ITEMS: Mapping[str, Item] = {
         prop2_independency(),
         neural_pendulum(),
         control_main(),
+        control_updates(),
+        control_frequency(),
         diffusion_main(),
         diffusion_updates(),
         diffusion_frequency(),

@@ -17,7 +17,18 @@ from purectrl.core.errors import StoreError, choose
 from purectrl.experiments.files import to_json, write_atomically
 from purectrl.experiments.paper import Item, read_computed
 from purectrl.experiments.runner import versions
-from purectrl.report import control, coverage, diffusion, independency, neural, rate, rollouts, samples, switches
+from purectrl.report import (
+    control,
+    control_ablations,
+    coverage,
+    diffusion,
+    independency,
+    neural,
+    rate,
+    rollouts,
+    samples,
+    switches,
+)
 from purectrl.report.figures import save
 from purectrl.report.findings import Findings
 from purectrl.report.reading import Runs, common_versions, read_runs
@@ -38,6 +49,8 @@ REPORTS: Mapping[str, Report] = {
     "prop2-independency": Report(independency.analyse, independency.draw),
     "neural-pendulum": Report(neural.analyse, neural.draw),
     "control-main": Report(control.analyse, control.draw),
+    "control-updates": Report(control_ablations.analyse_updates, control_ablations.draw),
+    "control-frequency": Report(control_ablations.analyse_frequency, control_ablations.draw),
     "diffusion-main": Report(diffusion.analyse_main, diffusion.draw),
     "diffusion-updates": Report(diffusion.analyse_updates, diffusion.draw),
     "diffusion-frequency": Report(diffusion.analyse_frequency, diffusion.draw),
