@@ -122,7 +122,8 @@ def measured_images(
         rows, columns = np.nonzero(steps == step.k)
         if not len(rows):
             continue
-        images = model.decode(look(process, step)[rows])
+        distinct, which = np.unique(rows, return_inverse=True)  # a time that was drawn twice is decoded once
+        images = model.decode(look(process, step)[distinct])[which]
         if found is None:
             found = torch.empty(*steps.shape, *images.shape[1:], device=images.device, dtype=images.dtype)
         found[rows, columns] = images

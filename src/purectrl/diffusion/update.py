@@ -45,6 +45,7 @@ class Tuning:
         checkpointing: whether activations are computed twice instead of being kept.
         decay: of AdamW.
         guidance: classifier-free guidance, 1 is none.
+        chunk: trajectories of an iteration that are in memory at once, each such part with a cut of its own; None is all.
     """
 
     iterations: int = 35
@@ -60,10 +61,12 @@ class Tuning:
     checkpointing: bool = False
     decay: float = 0.0
     guidance: float = 1.0
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch", "shortest"):
             require(getattr(self, name) >= 1, f"{name}: must be at least 1, not {getattr(self, name)}")
+        require(self.chunk is None or self.chunk >= 1, f"chunk: must be at least 1, not {self.chunk}")
         for name in ("rate", "clip"):
             require(getattr(self, name) > 0, f"{name}: must be positive, not {getattr(self, name)}")
         for name in ("initial_rate", "alpha", "decay"):
@@ -196,27 +199,43 @@ def tune(
     *weights, mean, log_scale = tensors(current)
     groups = [{"params": weights, "lr": tuning.rate}, {"params": [mean, log_scale], "lr": tuning.initial_rate}]
     optimiser = torch.optim.AdamW(groups, weight_decay=tuning.decay, betas=(0.9, 0.99))
-    lines, calls = [], 0
+    lines, evaluations = [], 0
+
+    def pull(which: Tensor, source: torch.Generator) -> list[float]:
+        """Adds what some trajectories, for conditions `which`, pull at (f, q); what they tell, by their share."""
+        nonlocal evaluations
+        share = len(which) / tuning.batch
+        seen = imagine(tuning, model, process, current, anchors, conditions[which], source)
+        score = judge(seen.x, which)
+        price = sum(anchor.strength * kl for anchor, kl in zip(anchors, seen.divergences, strict=True))
+        loss = price - (score.mean + score.bonus).mean()
+        (share * loss).backward()
+        evaluations += seen.calls * len(which) * (1 if tuning.guidance == 1.0 else 2)
+        told = [score.mean.detach().mean(), score.bonus.detach().mean(), *(kl.detach() for kl in seen.divergences)]
+        return [share * float(number) for number in told]
+
     for iteration in range(tuning.iterations):
         pace = warm_and_falling(iteration, tuning.iterations)
         for group, rate in zip(optimiser.param_groups, (tuning.rate, tuning.initial_rate), strict=True):
             group["lr"] = rate * pace
         which = torch.randint(len(conditions), (tuning.batch,), generator=generator, device=model.device)
-        seen = imagine(tuning, model, process, current, anchors, conditions[which], generator)
-        score = judge(seen.x, which)
-        price = sum(anchor.strength * kl for anchor, kl in zip(anchors, seen.divergences, strict=True))
-        loss = price - (score.mean + score.bonus).mean()
+        parts = which.split(tuning.chunk or tuning.batch)
         optimiser.zero_grad()
-        loss.backward()
+        told = [pull(*part) for part in zip(parts, sources(generator, len(parts)), strict=True)]
         norm = torch.nn.utils.clip_grad_norm_([*weights, mean, log_scale], tuning.clip)
-        lines.append([float(score.mean.detach().mean()), float(score.bonus.detach().mean()), float(norm)])
-        lines[-1] += [float(kl.detach()) for kl in seen.divergences]
-        calls += seen.calls
+        lines.append([float(norm), *map(sum, zip(*told, strict=True))])
         if not all(map(math.isfinite, lines[-1])):
             return Tuned(previous, {}, finite=False)
         optimiser.step()
-    evaluations = calls * tuning.batch * (1 if tuning.guidance == 1.0 else 2)
     return Tuned(detached(current), _told(lines, anchors) | {"update_evaluations": evaluations}, finite=True)
+
+
+def sources(generator: torch.Generator, parts: int) -> list[torch.Generator]:
+    """A generator for each part of an iteration, so that a part does not depend on those before it."""
+    if parts == 1:
+        return [generator]
+    seeds = torch.randint(2**62, (parts,), generator=generator, device=generator.device).tolist()
+    return [torch.Generator(generator.device).manual_seed(seed) for seed in seeds]
 
 
 def warm_and_falling(iteration: int, iterations: int) -> float:
@@ -231,10 +250,10 @@ def warm_and_falling(iteration: int, iterations: int) -> float:
 def _told(lines: list[list[float]], anchors: list[Anchor]) -> dict[str, float]:
     """What was imagined in the first and in the last quarter of the iterations."""
     quarter = max(1, len(lines) // 4)
-    names = ["imagined_reward", "imagined_bonus", "gradient_norm", *(f"divergence_{anchor.name}" for anchor in anchors)]
+    names = ["gradient_norm", "imagined_reward", "imagined_bonus", *(f"divergence_{anchor.name}" for anchor in anchors)]
     mean = lambda part: [sum(column) / len(part) for column in zip(*part, strict=True)]  # noqa: E731
     told = dict(zip(names, mean(lines[-quarter:]), strict=True))
-    return told | {"imagined_reward_before": mean(lines[:quarter])[0]}
+    return told | {"imagined_reward_before": mean(lines[:quarter])[1]}
 
 
 @torch.no_grad()
