@@ -11,7 +11,8 @@ from PIL import Image
 
 from purectrl.core import InputError, StoreError
 from purectrl.core.keys import Key
-from purectrl.diffusion.digits import data, judge, network, pictures, training
+from purectrl.diffusion import pictures
+from purectrl.diffusion.digits import data, judge, network, training
 from purectrl.diffusion.digits.sampling import STEPS, sample
 
 

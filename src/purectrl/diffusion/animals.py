@@ -8,13 +8,14 @@ The paper does not print its list, and the one that the two cited works share ha
 `ADDED`, make 50: common animals that are in neither list. Whoever compares with the cited works takes `PUBLISHED`.
 """
 
-PUBLISHED = tuple(
-    """
-    cat dog horse monkey rabbit zebra spider bird sheep deer cow goat lion tiger bear raccoon fox wolf lizard beetle ant
-    butterfly fish shark whale dolphin squirrel mouse rat snake turtle frog chicken duck goose bee pig turkey fly llama camel
-    bat gorilla hedgehog kangaroo
-    """.split()
+# fmt: off
+PUBLISHED = (
+    "cat", "dog", "horse", "monkey", "rabbit", "zebra", "spider", "bird", "sheep", "deer", "cow", "goat", "lion", "tiger",
+    "bear", "raccoon", "fox", "wolf", "lizard", "beetle", "ant", "butterfly", "fish", "shark", "whale", "dolphin",
+    "squirrel", "mouse", "rat", "snake", "turtle", "frog", "chicken", "duck", "goose", "bee", "pig", "turkey", "fly",
+    "llama", "camel", "bat", "gorilla", "hedgehog", "kangaroo",
 )
+# fmt: on
 """The 45 animals of Black et al. (2023)."""
 
 ADDED = ("elephant", "giraffe", "penguin", "owl", "panda")

@@ -54,9 +54,7 @@ class PipelineModel:
         device: where everything lives.
     """
 
-    def __init__(
-        self, pipeline: Any, rank: int = 4, *, size: int = 0, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, pipeline: Any, rank: int = 4, *, size: int = 0, device: torch.device | str = "cpu") -> None:
         self.pipeline, self.device, self._dtype = pipeline, torch.device(device), pipeline.unet.dtype
         self.shape = _shape(pipeline, size)
         for name in NETWORKS:

@@ -18,6 +18,7 @@ from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, Neu
 from purectrl.experiments.control_config import ControlConfig
 from purectrl.experiments.diffusion_config import DiffusionConfig
 from purectrl.experiments.gym_config import GymConfig
+from purectrl.experiments.stable_diffusion_config import StableDiffusionConfig
 
 EVALUATED = "evaluation_rollouts"
 """The column of a record that says how many test episodes its probe took."""
@@ -175,6 +176,12 @@ def _digits(config: DiffusionConfig) -> Task:
     return digits(config)
 
 
+def _stable_diffusion(config: StableDiffusionConfig) -> Task:
+    from purectrl.experiments.stable_diffusion import stable_diffusion
+
+    return stable_diffusion(config)
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -239,6 +246,14 @@ EXPERIMENTS = {
             SEIKO,
             _digits,
             packages=("numpy", "torch", "diffusers", "onnxruntime"),
+        ),
+        Experiment(
+            "stable-diffusion",
+            "Stable Diffusion, to paint animals that score higher; --model is a directory or a name on the hub",
+            StableDiffusionConfig(),
+            SEIKO,
+            _stable_diffusion,
+            packages=("numpy", "torch", "diffusers", "transformers", "peft"),
         ),
     )
 }
