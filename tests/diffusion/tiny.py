@@ -2,9 +2,11 @@
 
 import math
 import string
+from itertools import pairwise
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from purectrl.core import Key
@@ -115,3 +117,25 @@ def tokenizer():
     letters = [*string.ascii_lowercase, *(f"{letter}</w>" for letter in string.ascii_lowercase)]
     tokens = [*letters, "<|startoftext|>", "<|endoftext|>"]
     return CLIPTokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=[], model_max_length=16)
+
+
+def save_clip(folder, width=8):
+    """Writes a vision model such as CLIP's, with random weights, for images of 16×16 pixels."""
+    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = CLIPVisionConfig(**sizes, image_size=16, patch_size=8, projection_dim=width)
+        CLIPVisionModelWithProjection(config).save_pretrained(folder)
+    return folder
+
+
+def save_head(file, widths=(8, 6, 1), seed=0):
+    """Writes the affine layers of an aesthetic predictor, and returns them."""
+    generator, state = torch.Generator().manual_seed(seed), {}
+    for i, (inputs, outputs) in zip((0, 2), pairwise(widths), strict=True):
+        state[f"layers.{i}.weight"] = torch.randn(outputs, inputs, generator=generator)
+        state[f"layers.{i}.bias"] = torch.randn(outputs, generator=generator)
+    save_file(state, file)
+    return state

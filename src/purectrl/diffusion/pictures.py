@@ -105,7 +105,7 @@ def _panel(
         top, chosen = HEAD + i * down, np.flatnonzero(samples.classes == c)
         name, average = str(c), f"{samples.scores[chosen].mean():.2f}"
         one, other = (0.5, 0.5) if len(name) == 1 else (0.3, 0.7)  # a word and its score need two lines
-        draw.text((GAP, top + one * size), name, INK, ImageFont.load_default(26 if len(name) == 1 else 12), anchor="lm")
+        draw.text((GAP, top + one * size), name, INK, ImageFont.load_default(26 if len(name) == 1 else 11), anchor="lm")
         draw.text((LEFT - 2 * GAP, top + other * size), average, INK, large, anchor="rm")
         for j, index in enumerate(chosen[:columns]):
             left, score = LEFT + j * across, float(samples.scores[index])

@@ -55,6 +55,8 @@ class PipelineModel:
     """
 
     def __init__(self, pipeline: Any, rank: int = 4, *, size: int = 0, device: torch.device | str = "cpu") -> None:
+        fresh = not hasattr(pipeline.unet, "peft_config")
+        require(fresh, "pipeline: its U-Net has adapters already; load the pipeline anew, or unload them")
         self.pipeline, self.device, self._dtype = pipeline, torch.device(device), pipeline.unet.dtype
         self.shape = _shape(pipeline, size)
         for name in NETWORKS:
