@@ -12,7 +12,7 @@ from purectrl.diffusion import Tuning, path_divergence, tune
 from purectrl.diffusion.models import Iterate, leaves, same_numbers, tensors
 from purectrl.diffusion.process import Gaussian, generator_of
 from purectrl.diffusion.reward_model import Score
-from purectrl.diffusion.update import Anchor, anchors_of, draw_cut, draw_steps, imagine, sources
+from purectrl.diffusion.update import Anchor, anchors_of, draw_cut, draw_parts, draw_steps, imagine
 
 KEY = Key.from_seed(0)
 
@@ -233,12 +233,10 @@ def test_an_iteration_in_parts_is_the_same_iteration():
 
 
 def test_parts_of_an_iteration_have_noise_of_their_own():
-    one, other = sources(generator_of(KEY), 2)
-    assert torch.randn(3, generator=one).tolist() != torch.randn(3, generator=other).tolist()
-    again = sources(generator_of(KEY), 2)[1]
-    assert torch.equal(torch.randn(3, generator=sources(generator_of(KEY), 2)[1]), torch.randn(3, generator=again))
-    alone = generator_of(KEY)
-    assert sources(alone, 1) == [alone]
+    parts = draw_parts(torch.arange(5), 2, generator_of(KEY))
+    assert [which.tolist() for which, _ in parts] == [[0, 1], [2, 3], [4]]
+    assert len({seed for _, seed in parts}) == 3
+    assert [seed for _, seed in parts] == [seed for _, seed in draw_parts(torch.arange(5), 2, generator_of(KEY))]
 
 
 def test_beta_follows_the_number_of_updates():

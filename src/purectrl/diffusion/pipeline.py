@@ -32,8 +32,11 @@ from purectrl.diffusion.process import Ddim, Gaussian
 
 NAME = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 """Stable Diffusion 1.5 on the Hugging Face hub."""
-FETCH = f"hf download {NAME} --local-dir DIR --include '*.json' --include '*.txt' --include '*/*model.safetensors'"
-"""What fetches everything that is needed, and little else: 4 GB, and 1 GB of a safety checker that is not used."""
+FETCH = (
+    f"hf download {NAME} --local-dir DIR "
+    "--include '*.json' --include '*.txt' --include '*/*model.safetensors' --exclude 'safety_checker/*'"
+)
+"""What fetches everything that is needed, 4 GB, and nothing else."""
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 NETWORKS, OTHERS = ("unet", "vae", "text_encoder"), ("tokenizer", "scheduler")
 TARGETS = ("to_q", "to_k", "to_v", "to_out.0")

@@ -9,8 +9,9 @@ sum is estimated without bias.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -178,6 +179,47 @@ class Tuned(NamedTuple):
     """Whether it stayed within the finite numbers."""
 
 
+class Pulled(NamedTuple):
+    """What some trajectories of an iteration say, by their share of it."""
+
+    gradients: list[Tensor | None]
+    """Of the loss, for each of `tensors(iterate)`."""
+    told: list[float]
+    """r̂, bonus, and the divergence to each anchor."""
+    evaluations: int
+
+
+Part = tuple[Tensor, int]
+"""The index of the condition of each trajectory [n], and the seed of their noise."""
+
+
+def pull(
+    tuning: Tuning,
+    model: DiffusionModel,
+    process: Ddim,
+    judge: Judge,
+    anchors: list[Anchor],
+    conditions: Tensor,
+    iterate: Iterate,
+    which: Tensor,
+    generator: torch.Generator,
+) -> Pulled:
+    """Where trajectories for the conditions `which` [n] would move `iterate`."""
+    share, current = len(which) / tuning.batch, leaves(iterate)
+    seen = imagine(tuning, model, process, current, anchors, conditions[which], generator)
+    score = judge(seen.x, which)
+    price = sum(anchor.strength * kl for anchor, kl in zip(anchors, seen.divergences, strict=True))
+    loss = price - (score.mean + score.bonus).mean()
+    (share * loss).backward()
+    told = [score.mean.detach().mean(), score.bonus.detach().mean(), *(kl.detach() for kl in seen.divergences)]
+    evaluations = seen.calls * len(which) * (1 if tuning.guidance == 1.0 else 2)
+    return Pulled([t.grad for t in tensors(current)], [share * float(number) for number in told], evaluations)
+
+
+PullParts = Callable[[Iterate, Sequence[Part]], list[Pulled]]
+"""Pulls at an iterate by each of some parts of an iteration."""
+
+
 def tune(
     tuning: Tuning,
     model: DiffusionModel,
@@ -188,54 +230,60 @@ def tune(
     conditions: Tensor,
     updates: int,
     key: Key,
+    pull_parts: PullParts | None = None,
 ) -> Tuned:
     """AdamW from `previous` on, for encoded training conditions [conditions, ...] drawn uniformly.
 
-    A divergence to the previous iterate is zero at the first iteration, and so is its gradient.
+    A divergence to the previous iterate is zero at the first iteration, and so is its gradient. `pull_parts` may hand the
+    parts of an iteration to others; without it, one is done after the other.
     """
     generator = generator_of(key, model.device)
     anchors = anchors_of(detached(pretrained), detached(previous), tuning.alpha, tuning.beta(updates))
+    here = partial(pull, tuning, model, process, judge, anchors, conditions)
     current = leaves(previous)
-    *weights, mean, log_scale = tensors(current)
-    groups = [{"params": weights, "lr": tuning.rate}, {"params": [mean, log_scale], "lr": tuning.initial_rate}]
+    numbers = tensors(current)
+    groups = [{"params": numbers[:-2], "lr": tuning.rate}, {"params": numbers[-2:], "lr": tuning.initial_rate}]
     optimiser = torch.optim.AdamW(groups, weight_decay=tuning.decay, betas=(0.9, 0.99))
     lines, evaluations = [], 0
-
-    def pull(which: Tensor, source: torch.Generator) -> list[float]:
-        """Adds what some trajectories, for conditions `which`, pull at (f, q); what they tell, by their share."""
-        nonlocal evaluations
-        share = len(which) / tuning.batch
-        seen = imagine(tuning, model, process, current, anchors, conditions[which], source)
-        score = judge(seen.x, which)
-        price = sum(anchor.strength * kl for anchor, kl in zip(anchors, seen.divergences, strict=True))
-        loss = price - (score.mean + score.bonus).mean()
-        (share * loss).backward()
-        evaluations += seen.calls * len(which) * (1 if tuning.guidance == 1.0 else 2)
-        told = [score.mean.detach().mean(), score.bonus.detach().mean(), *(kl.detach() for kl in seen.divergences)]
-        return [share * float(number) for number in told]
-
     for iteration in range(tuning.iterations):
         pace = warm_and_falling(iteration, tuning.iterations)
         for group, rate in zip(optimiser.param_groups, (tuning.rate, tuning.initial_rate), strict=True):
             group["lr"] = rate * pace
         which = torch.randint(len(conditions), (tuning.batch,), generator=generator, device=model.device)
-        parts = which.split(tuning.chunk or tuning.batch)
-        optimiser.zero_grad()
-        told = [pull(*part) for part in zip(parts, sources(generator, len(parts)), strict=True)]
-        norm = torch.nn.utils.clip_grad_norm_([*weights, mean, log_scale], tuning.clip)
-        lines.append([float(norm), *map(sum, zip(*told, strict=True))])
+        if tuning.chunk is None or tuning.chunk >= tuning.batch:
+            pulled = [here(current, which, generator)]
+        else:
+            parts = draw_parts(which, tuning.chunk, generator)
+            pulled = (pull_parts or each_by(here, model.device))(current, parts)
+        for tensor, *gradients in zip(numbers, *(part.gradients for part in pulled), strict=True):
+            tensor.grad = total(gradients)
+        norm = torch.nn.utils.clip_grad_norm_(numbers, tuning.clip)
+        lines.append([float(norm), *map(sum, zip(*(part.told for part in pulled), strict=True))])
+        evaluations += sum(part.evaluations for part in pulled)
         if not all(map(math.isfinite, lines[-1])):
             return Tuned(previous, {}, finite=False)
         optimiser.step()
     return Tuned(detached(current), _told(lines, anchors) | {"update_evaluations": evaluations}, finite=True)
 
 
-def sources(generator: torch.Generator, parts: int) -> list[torch.Generator]:
-    """A generator for each part of an iteration, so that a part does not depend on those before it."""
-    if parts == 1:
-        return [generator]
-    seeds = torch.randint(2**62, (parts,), generator=generator, device=generator.device).tolist()
-    return [torch.Generator(generator.device).manual_seed(seed) for seed in seeds]
+def draw_parts(which: Tensor, size: int, generator: torch.Generator) -> list[Part]:
+    """The trajectories of an iteration in parts of `size`, each with noise of its own, so that the order does not matter."""
+    parts = which.split(size)
+    seeds = torch.randint(2**62, (len(parts),), generator=generator, device=generator.device).tolist()
+    return list(zip(parts, seeds, strict=True))
+
+
+def each_by(one: Callable[[Iterate, Tensor, torch.Generator], Pulled], device: torch.device) -> PullParts:
+    """One part after the other."""
+    return lambda iterate, parts: [
+        one(iterate, which, torch.Generator(device).manual_seed(seed)) for which, seed in parts
+    ]
+
+
+def total(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    """Their sum; None if nothing was reached."""
+    found = [gradient for gradient in gradients if gradient is not None]
+    return sum(found[1:], start=found[0]) if found else None
 
 
 def warm_and_falling(iteration: int, iterations: int) -> float:

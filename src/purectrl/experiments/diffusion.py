@@ -21,6 +21,7 @@ from purectrl.core.loop import Loop
 from purectrl.core.oracle import Oracle
 from purectrl.core.problem import Plan
 from purectrl.diffusion import pictures
+from purectrl.diffusion.crew import Crew
 from purectrl.diffusion.digits import judge as judges
 from purectrl.diffusion.digits import network
 from purectrl.diffusion.digits.data import CLASSES, SIZE, TRAINING
@@ -151,11 +152,13 @@ def make_loop(
     conditions: Sequence[Condition],
     reward: Callable[[np.ndarray, Sequence[Condition]], np.ndarray],
     view: View,
+    crew: Crew | None = None,
 ) -> Loop:
     """SEIKO or PURE_SEIKO with the settings of `config`: they differ in sampler and batches alone."""
-    looks = {"image": predicted_image, "state": itself}
+    looks, crew = {"image": predicted_image, "state": itself}, crew or Crew()
+    seen = (looks[config.look], view.embed)
     rollout = denoising(
-        model, process, conditions, reward, looks[config.look], view.embed, config.guidance, chunk=config.chunk
+        model, process, conditions, reward, *seen, guidance=config.guidance, chunk=config.chunk, crew=crew
     )
     oracle = Oracle(rollout, float(process.steps), Budget(config.measurements))
     learner = SeikoLearner(
@@ -174,6 +177,7 @@ def make_loop(
         ),
         make_tuning(config),
         view.embed,
+        crew,
     )
     return Loop(oracle, make_sampler(config), make_schedule(config), learner, make_output(config))
 

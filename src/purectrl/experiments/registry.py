@@ -46,6 +46,7 @@ class Task:
         film: (plan, seed, directory) -> the files of a film of the plan at work, written into `directory`.
         attach: (directory) -> None, told where the run lies before its first step: for what must be kept query by query.
         leave: (plan, seed, directory) -> more files that a run leaves at its end, written into its directory.
+        serve: in a process that only helps another one with this run: does its share, and returns when the run is over.
     """
 
     loop: Loop
@@ -58,6 +59,7 @@ class Task:
     film: Callable[[Plan, int, Path], list[Path]] | None = None
     attach: Callable[[Path], None] = lambda directory: None
     leave: Callable[[Plan, int, Path], list[Path]] = lambda plan, seed, directory: []
+    serve: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)

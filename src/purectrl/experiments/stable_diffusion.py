@@ -6,7 +6,7 @@ low-rank adapters; the reward, of any size; and what the reward model sees of a 
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from purectrl.core.learner import Record, State
 from purectrl.core.problem import Plan
 from purectrl.diffusion import pictures
 from purectrl.diffusion.animals import TRAINING, UNSEEN
+from purectrl.diffusion.crew import Crew, join
 from purectrl.diffusion.models import Iterate
 from purectrl.diffusion.pictures import Samples
 from purectrl.diffusion.pipeline import PipelineModel, load_pipeline, save_lora
@@ -40,22 +41,25 @@ ROWS, COLUMNS = 8, 4
 
 def stable_diffusion(config: StableDiffusionConfig) -> Task:
     """Stable Diffusion, to be tuned by the reward that `config` names."""
-    device = make_device(config)
-    require(config.precision != "fp16" or device.type != "cpu", "precision: fp16 needs a GPU; on a CPU take bf16 or no")
+    device = choose_device(config)
+    require(config.precision != "fp16" or device != "cpu", "precision: fp16 needs a GPU; on a CPU take bf16 or no")
     assert config.model is not None  # `check` has seen to it
-    model = PipelineModel(
-        load_pipeline(config.model, PRECISIONS[config.precision]), config.rank, size=config.size, device=device
-    )
-    score, view = REWARDS[config.reward](config, device)
-    return tuning_task(config, model, Reward(score, name=config.reward), view)
+    pipeline = load_pipeline(config.model, PRECISIONS[config.precision])
+    crew = join(device)
+    model = PipelineModel(pipeline, config.rank, size=config.size, device=crew.device)
+    score, view = REWARDS[config.reward](config, crew.device)
+    return tuning_task(config, model, Reward(score, name=config.reward), view, crew)
 
 
-def tuning_task(config: StableDiffusionConfig, model: PipelineModel, reward: Reward, view: View) -> Task:
+def tuning_task(
+    config: StableDiffusionConfig, model: PipelineModel, reward: Reward, view: View, crew: Crew | None = None
+) -> Task:
     """A pipeline, to be tuned by any reward: what the reward model sees of an image must go with it."""
+    crew = crew or Crew()
     config = config.resolved()  # type: ignore[assignment]
     prompts, unseen = config.prompts or TRAINING, config.unseen or UNSEEN
     process, account, gallery = model.process(config.denoising_steps), Account(reward), Gallery()
-    loop = make_loop(config, model, process, prompts, account, view)
+    loop = make_loop(config, model, process, prompts, account, view, crew)
     pretrained = loop.learner.plan(loop.learner.init(Key(0)))
 
     def drawn(plan: Plan, key: Key, each: int) -> Samples:
@@ -109,7 +113,8 @@ def tuning_task(config: StableDiffusionConfig, model: PipelineModel, reward: Rew
         gallery.attach(directory)
 
     episodes = FINAL * config.test_images * len((*prompts, *unseen))
-    return Task(loop, probe, metrics, evaluate, episodes=episodes, attach=attach, leave=leave)
+    serve = crew.serve if crew.rank else None
+    return Task(loop, probe, metrics, evaluate, episodes=episodes, attach=attach, leave=leave, serve=serve)
 
 
 class Gallery:
@@ -162,11 +167,11 @@ def by_prompt(found: Samples) -> dict[str, float]:
     return {str(prompt): float(found.scores[found.classes == prompt].mean()) for prompt in np.unique(found.classes)}
 
 
-def make_device(config: StableDiffusionConfig) -> torch.device:
-    """The device that `config` names."""
+def choose_device(config: StableDiffusionConfig) -> Literal["cpu", "cuda"]:
+    """The kind of device that `config` names."""
     there = torch.cuda.is_available()
     require(there or config.device != "cuda", "device: there is no GPU that torch can use; take cpu")
-    return torch.device("cuda" if there and config.device != "cpu" else "cpu")
+    return "cuda" if there and config.device != "cpu" else "cpu"
 
 
 def aesthetic(config: StableDiffusionConfig, device: torch.device) -> tuple[Scorer, View]:
