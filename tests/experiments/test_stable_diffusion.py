@@ -1,6 +1,8 @@
 """`stable-diffusion`: the paper's presets, and the whole path on a tiny pipeline, with few of everything."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -36,7 +38,7 @@ TINY = {
     "prompts": ("cat", "dog", "owl"),
     "unseen": ("snail",),
     "guidance": 2.0,
-    "chunk": 64,
+    "chunk": 4,
 }
 
 
@@ -155,6 +157,19 @@ def test_the_aesthetic_reward_runs_on_its_embedding(folder, tmp_path):
     assert summary["ledger"]["rollouts"] == summary["metrics"]["queries"] == 4
     (checkpoint,) = (tmp_path / "run" / "checkpoint").glob("*.safetensors")
     assert load_file(checkpoint)["data.x"].shape == (4, 1, 8)
+
+
+@pytest.mark.slow
+def test_accelerate_starts_two_processes_that_make_the_run_of_one(whole, folder, tmp_path):
+    """With exactly the same numbers: a job's noise is its own, and what comes out is added in one order."""
+    launch = ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "-m", "purectrl"]
+    arguments = ["--algorithm", "pure-seiko", "--out", str(tmp_path / "run"), "--quiet", *flags(folder)]
+    command = [sys.executable, "-m", *launch, "run", "stable-diffusion", *arguments]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    (one, records), (other, other_records) = left_by(whole), left_by(tmp_path / "run")
+    assert (one["ledger"], one["metrics"]) == (other["ledger"], other["metrics"])
+    assert records == other_records
 
 
 def test_without_prompts_of_your_own_the_paper_s_animals_are_asked_for(folder):

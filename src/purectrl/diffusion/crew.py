@@ -39,6 +39,8 @@ class Crew:
     def __init__(self, rank: int = 0, size: int = 1, device: torch.device | str = "cpu") -> None:
         self.rank, self.size, self.device = rank, size, torch.device(device)
         self._works: dict[str, Work] = {}
+        self._waiting = False
+        """Whether followers wait to hand over what came out."""
 
     def learn(self, name: str, work: Work) -> None:
         """From now on, jobs called `name` are done by `work`. All processes must learn the same."""
@@ -46,12 +48,12 @@ class Crew:
 
     def map(self, name: str, shared: Any, jobs: Sequence[Any]) -> list[Any]:
         """What comes out of each job, in order; jobs go round. Only the leader asks."""
-        if self.size > 1:
-            self._broadcast((name, shared, list(jobs)))
-        own = [self._works[name](shared, job) for job in jobs[:: self.size]]
         if self.size == 1:
-            return own
-        parts = self._gather(own)
+            return [self._works[name](shared, job) for job in jobs]
+        self._broadcast((name, shared, list(jobs)))
+        self._waiting = True
+        parts = self._gather([self._works[name](shared, job) for job in jobs[:: self.size]])
+        self._waiting = False
         return [carried(parts[i % self.size][i // self.size], self.device) for i in range(len(jobs))]
 
     def serve(self) -> None:
@@ -62,9 +64,10 @@ class Crew:
         distributed.destroy_process_group()
 
     def dismiss(self) -> None:
-        """Sends the followers home."""
-        self._broadcast(None)
-        distributed.destroy_process_group()
+        """Sends the followers home. After a failure in the middle of a job nobody listens; the launcher ends them."""
+        if not self._waiting:
+            self._broadcast(None)
+            distributed.destroy_process_group()
 
     def _broadcast(self, order: Any) -> Any:
         box = [carried(order, torch.device("cpu"))]

@@ -173,7 +173,8 @@ def _build(spec: Spec, quiet: bool) -> Task:
 def _serve(task: Task) -> None:
     """In a process that only helps another one with this run, does that, and ends."""
     if task.serve is not None:
-        task.serve()
+        with stop_gently():  # the other one decides when to stop
+            task.serve()
         raise SystemExit(0)
 
 
