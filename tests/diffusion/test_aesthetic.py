@@ -1,36 +1,20 @@
 """The aesthetic predictor, on a tiny CLIP with random weights."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+from tiny import save_clip
+from tiny import save_head as head
+from transformers import CLIPVisionModelWithProjection
 
 from purectrl.core import InputError, StoreError
 from purectrl.diffusion.rewards.aesthetic import MEAN, SPREAD, Aesthetic, preprocess
 
-WIDTHS = (8, 6, 1)
-
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clip")
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = CLIPVisionConfig(**sizes, image_size=16, patch_size=8, projection_dim=WIDTHS[0])
-    CLIPVisionModelWithProjection(config).save_pretrained(folder)
-    return folder
-
-
-def head(file, widths=WIDTHS, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    state = {}
-    for i, (inputs, outputs) in zip((0, 2), pairwise(widths), strict=True):
-        state[f"layers.{i}.weight"] = torch.randn(outputs, inputs, generator=generator)
-        state[f"layers.{i}.bias"] = torch.randn(outputs, generator=generator)
-    save_file(state, file)
-    return state
+    return save_clip(tmp_path_factory.mktemp("clip"))
 
 
 def test_the_score_is_affine_in_the_direction_of_the_embedding(clip, tmp_path):
@@ -47,6 +31,23 @@ def test_the_score_is_affine_in_the_direction_of_the_embedding(clip, tmp_path):
     assert np.allclose(scores, (e @ weight.T + bias)[:, 0].numpy(), atol=1e-5)
     torch.save(state, tmp_path / "head.pth")
     assert np.array_equal(Aesthetic(clip, tmp_path / "head.pth", batch=2)(images, ["cat"] * 5), scores)
+
+
+def test_embeddings_have_length_one_and_a_gradient(clip, tmp_path):
+    """The derivative along a direction, against central differences."""
+    head(tmp_path / "head.safetensors")
+    aesthetic = Aesthetic(clip, tmp_path / "head.safetensors")
+    draw = lambda seed: torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(seed))  # noqa: E731
+    images, direction, weights = 0.2 + 0.6 * draw(0), draw(1) - 0.5, draw(2)[:, 0, 0, : aesthetic.width]
+    leaf = images.clone().requires_grad_()
+    found = aesthetic.embed(leaf)
+    assert found.shape == (2, aesthetic.width)
+    assert torch.allclose(found.norm(dim=1), torch.ones(2))
+    (weights * found).sum().backward()
+    slope = float((leaf.grad * direction).sum())
+    one, other = ((weights * aesthetic.embed(images + h * direction)).sum().item() for h in (1e-2, -1e-2))
+    assert slope == pytest.approx((one - other) / 2e-2, rel=2e-2)
+    assert all(parameter.grad is None for parameter in aesthetic._clip.parameters())
 
 
 def test_preprocessing_keeps_the_middle_and_gives_grey_three_channels():

@@ -11,7 +11,8 @@ from PIL import Image
 
 from purectrl.core import InputError, StoreError
 from purectrl.core.keys import Key
-from purectrl.diffusion.digits import data, judge, network, pictures, training
+from purectrl.diffusion import pictures
+from purectrl.diffusion.digits import data, judge, network, training
 from purectrl.diffusion.digits.sampling import STEPS, sample
 
 
@@ -250,6 +251,14 @@ def test_pictures_show_the_pixels_and_are_the_same_again(tmp_path):
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     with Image.open(tmp_path / "a.png") as read:
         assert read.size == both.size
+
+
+def test_pictures_in_colour_show_words_and_large_images_as_they_are():
+    images = np.random.default_rng(0).random((2, 3, 40, 40), np.float32)
+    picture = pictures.by_class(images, np.array(["cat", "owl"]), np.array([5.5, 6.5]), columns=1)
+    assert picture.width == pictures.LEFT + 40 + pictures.GAP
+    shown = np.asarray(picture)[pictures.HEAD : pictures.HEAD + 40, pictures.LEFT : pictures.LEFT + 40]
+    assert np.array_equal(shown, np.round(255 * images[0]).astype(np.uint8).transpose(1, 2, 0))
 
 
 def test_pictures_that_do_not_go_together_are_refused():

@@ -186,7 +186,21 @@ def test_a_reward_that_is_no_probability_is_named_and_the_squared_link_takes_it(
         reward_model().fit(data, 1, KEY)
     tiny = reward_model(greedy(), steps=300, rate=2e-2)
     _, info = RewardModel(tiny.trunk, tiny.uncertainty, squared, tiny.fitting).fit(data, 1, KEY)
-    assert info["reward_error"] < 0.5
+    assert info["reward_error"] < 0.1
+
+
+@pytest.mark.parametrize("uncertainty", [greedy(), bootstrap(1.0, heads=3)])
+def test_the_squared_link_learns_alike_in_any_unit(uncertainty):
+    """r and 100 r − 700 give r̂ and 100 r̂ − 700, and a spread of heads that is 100 times as large."""
+    tiny, data = reward_model(uncertainty), rows()
+    any_size = RewardModel(tiny.trunk, uncertainty, squared, tiny.fitting)
+    (one, told), (other, told_other) = (
+        any_size.fit(data._replace(r=r), 1, KEY) for r in (data.r.double(), 100 * data.r.double() - 700)
+    )
+    small, large = (any_size.score(state, data.seen, data.t, data.condition) for state in (one, other))
+    assert torch.allclose(large.mean, 100 * small.mean - 700, atol=1e-2)
+    assert torch.allclose(large.bonus, 100 * small.bonus, atol=1e-2)
+    assert told_other["reward_error"] == pytest.approx(100 * told["reward_error"], rel=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,17 @@ def test_both_looks_see_one_trajectory_and_cost_the_same_evaluations():
         assert sum(rows) == 4 * STEPS
 
 
+def test_a_repeated_time_is_decoded_once():
+    tiny, decoded = model(), []
+    decode = tiny.decode
+    object.__setattr__(tiny, "decode", lambda x: decoded.append(len(x)) or decode(x))
+    times = np.array([[2.0, 5.0, 5.0], [5.0, 5.0, 5.0]])
+    seen = denoising(tiny, process(), [0], brightness)(KEY, plan_of(tiny), times)
+    assert decoded == [1, 2]
+    assert np.array_equal(seen.x[1, 0], seen.x[1, 2])
+    assert not np.array_equal(seen.x[0, 0], seen.x[0, 1])
+
+
 def test_a_repeated_time_is_asked_once_and_counts_twice():
     asked = Asked()
     times = np.array([[2.0, 5.0, 5.0, 5.0], [5.0, 5.0, 5.0, 5.0], [1.0, 2.0, 3.0, 5.0]])

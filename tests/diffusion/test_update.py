@@ -12,7 +12,7 @@ from purectrl.diffusion import Tuning, path_divergence, tune
 from purectrl.diffusion.models import Iterate, leaves, same_numbers, tensors
 from purectrl.diffusion.process import Gaussian, generator_of
 from purectrl.diffusion.reward_model import Score
-from purectrl.diffusion.update import Anchor, anchors_of, draw_cut, draw_steps, imagine
+from purectrl.diffusion.update import Anchor, anchors_of, draw_cut, draw_parts, draw_steps, imagine
 
 KEY = Key.from_seed(0)
 
@@ -205,6 +205,40 @@ def test_an_update_raises_the_objective_and_moves_q():
     assert near < 0.2 * far
 
 
+def test_an_iteration_in_parts_is_the_same_iteration():
+    """With a divergence that does not depend on the path, parts of any size pull exactly as much as the whole."""
+
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.level = nn.Linear(1, 1, bias=False)
+
+        def forward(self, x, steps, classes):
+            return self.level(torch.ones_like(x)[..., None])[..., 0]
+
+    tiny = model(network=Constant)
+    pretrained = tiny.pretrained()
+    nothing = lambda x, condition: Score(0.0 * x.flatten(1).mean(1), torch.ones(len(x)))  # noqa: E731
+    whole, *parts = (
+        tune(
+            Tuning(iterations=1, batch=5, divergence_draws=None, chunk=chunk, clip=1e9),
+            *(tiny, process(), nothing, moved(pretrained), pretrained, tiny.encode(range(CLASSES)), 0, KEY),
+        )
+        for chunk in (None, 1, 2, 5)
+    )
+    assert whole.info["imagined_bonus"] == 1
+    for part in parts:
+        assert part.info == pytest.approx(whole.info, rel=1e-4)
+        assert part.info["update_evaluations"] == whole.info["update_evaluations"]
+
+
+def test_parts_of_an_iteration_have_noise_of_their_own():
+    parts = draw_parts(torch.arange(5), 2, generator_of(KEY))
+    assert [which.tolist() for which, _ in parts] == [[0, 1], [2, 3], [4]]
+    assert len({seed for _, seed in parts}) == 3
+    assert [seed for _, seed in parts] == [seed for _, seed in draw_parts(torch.arange(5), 2, generator_of(KEY))]
+
+
 def test_beta_follows_the_number_of_updates():
     tiny = model()
     pretrained = tiny.pretrained()
@@ -243,6 +277,7 @@ def test_evaluations_are_counted():
         ({"iterations": 0}, "iterations: must be at least 1, not 0"),
         ({"rate": 0.0}, "rate: must be positive, not 0.0"),
         ({"alpha": -1.0}, "alpha: cannot be negative, got -1.0"),
+        ({"chunk": 0}, "chunk: must be at least 1, not 0"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):

@@ -1,9 +1,12 @@
 """A diffusion model small enough to do arithmetic on: four by four pixels, three classes, five steps."""
 
 import math
+import string
+from itertools import pairwise
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from purectrl.core import Key
@@ -67,3 +70,72 @@ def moved(iterate, size=0.05, seed=0):
     shift = lambda tensor: tensor + size * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)  # noqa: E731
     weights = {name: shift(tensor) for name, tensor in iterate.weights.items()}
     return type(iterate)(weights, type(iterate.initial)(*map(shift, iterate.initial)))
+
+
+def save_pipeline(folder):
+    """Writes a Stable Diffusion pipeline with random weights, as diffusers does: 16×16 pixels, latents of 4×4×4."""
+    from diffusers import PNDMScheduler, StableDiffusionPipeline
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        unet, vae, text_encoder = pipeline_networks()
+    scheduler = PNDMScheduler(  # Stable Diffusion 1.5 comes with this one
+        beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012, skip_prk_steps=True, steps_offset=1
+    )
+    StableDiffusionPipeline(
+        vae, text_encoder, tokenizer(), unet, scheduler, None, None, requires_safety_checker=False
+    ).save_pretrained(folder)
+    return folder
+
+
+def pipeline_networks():
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    small = {"layers_per_block": 1, "norm_num_groups": 4}
+    unet = UNet2DConditionModel(
+        sample_size=4,
+        block_out_channels=(8, 16),
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        cross_attention_dim=8,
+        attention_head_dim=4,
+        **small,
+    )
+    blocks = {"down_block_types": ("DownEncoderBlock2D",) * 3, "up_block_types": ("UpDecoderBlock2D",) * 3}
+    vae = AutoencoderKL(**blocks, block_out_channels=(4, 8, 8), latent_channels=4, **small)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    marks = {"bos_token_id": 52, "eos_token_id": 53, "pad_token_id": 53}
+    text_encoder = CLIPTextModel(CLIPTextConfig(**sizes, vocab_size=54, max_position_embeddings=16, **marks))
+    return unet, vae, text_encoder
+
+
+def tokenizer():
+    """CLIP's, with the 26 letters, alone and at the end of a word."""
+    from transformers import CLIPTokenizer
+
+    letters = [*string.ascii_lowercase, *(f"{letter}</w>" for letter in string.ascii_lowercase)]
+    tokens = [*letters, "<|startoftext|>", "<|endoftext|>"]
+    return CLIPTokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=[], model_max_length=16)
+
+
+def save_clip(folder, width=8):
+    """Writes a vision model such as CLIP's, with random weights, for images of 16×16 pixels."""
+    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = CLIPVisionConfig(**sizes, image_size=16, patch_size=8, projection_dim=width)
+        CLIPVisionModelWithProjection(config).save_pretrained(folder)
+    return folder
+
+
+def save_head(file, widths=(8, 6, 1), seed=0):
+    """Writes the affine layers of an aesthetic predictor, and returns them."""
+    generator, state = torch.Generator().manual_seed(seed), {}
+    for i, (inputs, outputs) in zip((0, 2), pairwise(widths), strict=True):
+        state[f"layers.{i}.weight"] = torch.randn(outputs, inputs, generator=generator)
+        state[f"layers.{i}.bias"] = torch.randn(outputs, generator=generator)
+    save_file(state, file)
+    return state

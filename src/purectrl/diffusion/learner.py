@@ -6,7 +6,7 @@ sampler of the loop around it, and nothing here knows which of them runs.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -18,11 +18,12 @@ from purectrl.core.learner import Update
 from purectrl.core.measurement import Dataset, Measurements
 from purectrl.core.problem import Plan
 from purectrl.core.schedules import Excess, Which
-from purectrl.diffusion.models import Condition, DiffusionModel, Iterate
+from purectrl.diffusion.crew import Crew
+from purectrl.diffusion.models import Condition, DiffusionModel, Iterate, detached
 from purectrl.diffusion.process import Ddim
 from purectrl.diffusion.reward_model import RewardModel, RewardState, Score, rows_of
 from purectrl.diffusion.rollout import Embed
-from purectrl.diffusion.update import Tuning, tune
+from purectrl.diffusion.update import Judge, Part, Pulled, Tuning, anchors_of, pull, tune
 
 
 class SeikoState(NamedTuple):
@@ -47,6 +48,7 @@ class SeikoLearner:
 
     Other arguments:
         embed: what the reward model sees of an image, as in the rollout.
+        crew: processes that share the parts of an iteration of the update.
     """
 
     model: DiffusionModel
@@ -55,6 +57,10 @@ class SeikoLearner:
     reward: RewardModel
     tuning: Tuning
     embed: Embed = lambda images: images
+    crew: Crew = field(default_factory=Crew)
+
+    def __post_init__(self) -> None:
+        self.crew.learn("update", self._pull)
 
     def init(self, key: Key) -> SeikoState:
         """f_1 = f^pre, q_1 = q (Algorithm 4, line 1)."""
@@ -84,26 +90,42 @@ class SeikoLearner:
             )
         fitted = time.perf_counter()
 
-        def judge(x: Tensor, condition: Tensor) -> Score:
-            end = torch.ones(len(x), device=x.device)
-            return self.reward.score(reward, self.embed(self.model.decode(x)), end, condition)
-
+        now = SeikoState(state.iterate, reward, state.updates)
         tuned = tune(
             self.tuning,
             self.model,
             self.process,
-            judge,
+            self._judge(reward),
             state.iterate,
             self.model.pretrained(),
             self.model.encode(self.conditions),
             state.updates,
             key.child("tune"),
+            lambda iterate, parts: self.crew.map("update", (now, iterate), parts),
         )
         seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
         info = {**info, **tuned.info}
         if not tuned.finite:
             info["rolled_back"] = "the update of the diffusion model diverged"
         return Update(SeikoState(tuned.iterate, reward, state.updates + 1), info, seconds)
+
+    def _judge(self, reward: RewardState) -> Judge:
+        """Final states by what r̂ says of their images."""
+
+        def judge(x: Tensor, condition: Tensor) -> Score:
+            end = torch.ones(len(x), device=x.device)
+            return self.reward.score(reward, self.embed(self.model.decode(x)), end, condition)
+
+        return judge
+
+    def _pull(self, shared: tuple[SeikoState, Iterate], part: Part) -> Pulled:
+        """One part of an iteration, in whichever process: from what was learned before the update, and the iterate now."""
+        (state, iterate), (which, seed) = shared, part
+        beta = self.tuning.beta(state.updates)
+        anchors = anchors_of(self.model.pretrained(), detached(state.iterate), self.tuning.alpha, beta)
+        generator = torch.Generator(self.model.device).manual_seed(seed)
+        told = (self.tuning, self.model, self.process, self._judge(state.reward), anchors)
+        return pull(*told, self.model.encode(self.conditions), iterate, which, generator)
 
     def plan(self, state: SeikoState) -> Plan:
         """(f_n, q_n): the weights by name, and the initial distribution."""

@@ -60,6 +60,8 @@ class Link(NamedTuple):
     """(outputs, measured rewards) of one shape -> losses of that shape."""
     low: float = -math.inf
     high: float = math.inf
+    linear: bool = False
+    """Whether an output is a reward itself; then rewards are brought to order one for the time of training."""
 
 
 logistic = Link(
@@ -71,8 +73,8 @@ logistic = Link(
 )
 """For rewards in [0, 1], such as probabilities."""
 
-squared = Link("squared", lambda outputs: outputs, lambda outputs, r: (outputs - r).square())
-"""For rewards of any size; they should be of order 1."""
+squared = Link("squared", lambda outputs: outputs, lambda outputs, r: (outputs - r).square(), linear=True)
+"""For rewards of any size."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,10 @@ class RewardModel:
         counts = resample(len(train), self.uncertainty.heads, generator)
         counts = counts.repeat_interleave(m, dim=0).to(self.device)
         rows_train, rows_held = (rows.at(_all_of(episodes, m).to(self.device)) for episodes in (train, held_out))
-        state = self._descend(fresh, rows_train, counts, rows_held, generator)
+        centre, spread = centre_and_spread(rows.r) if self.link.linear else (0.0, 1.0)
+        near = [part._replace(r=(part.r - centre) / spread) for part in (rows_train, rows_held)]
+        state = self._descend(fresh, near[0], counts, near[1], generator)
+        state = state._replace(heads=rescaled(state.heads, centre, spread))
         factor = self._absorb_all(state, rows)
         state = state._replace(factor=factor, direction=draw_direction(factor, generator))
         return state, self.judged(state, rows_held if len(held_out) else rows_train)
@@ -267,6 +272,23 @@ def resample(episodes: int, heads: int, generator: torch.Generator) -> Tensor:
         return torch.ones(episodes, 1)
     drawn = torch.randint(episodes, (heads, episodes), generator=generator)
     return torch.stack([torch.bincount(row, minlength=episodes) for row in drawn], dim=1).float()
+
+
+def centre_and_spread(r: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of rewards; 1 for the latter where they do not vary.
+
+    >>> centre_and_spread(torch.tensor([4.0, 6.0])), centre_and_spread(torch.tensor([5.0]))
+    ((5.0, 1.0), (5.0, 1.0))
+    """
+    spread = float(r.std(correction=0))
+    return float(r.mean()), spread if spread > 0 else 1.0
+
+
+def rescaled(heads: Tensor, centre: float, spread: float) -> Tensor:
+    """Linear heads [heads, d] that put out centre + spread · what `heads` do: the last feature is the constant 1."""
+    shift = torch.zeros_like(heads)
+    shift[:, -1] = centre
+    return spread * heads + shift
 
 
 def falling(done: float) -> float:

@@ -60,6 +60,19 @@ class VectorTrunk(nn.Module):
         return torch.tanh(self.last(functional.silu(self.second(hidden))))
 
 
+def cells(images: Tensor, side: int = 16) -> Tensor:
+    """Large images [n, c, h, w] as a reward model may see them: the mean of each of side × side cells, and how much an image
+    varies in there [n, 2c, side, side]; differentiable.
+
+    >>> half = torch.tensor([0.0, 1.0]).repeat(2)[None, None, None]  # one row: black, white, black, white
+    >>> cells(half.expand(1, 1, 4, 4), side=1).flatten().tolist()
+    [0.5, 0.5]
+    """
+    mean, square = (functional.adaptive_avg_pool2d(seen, side) for seen in (images, images.square()))
+    # the small number keeps the gradient finite where nothing varies
+    return torch.cat([mean, ((square - mean.square()).clamp(min=0) + 1e-8).sqrt()], dim=1)
+
+
 class Context(nn.Module):
     """Time and condition as one vector [n, width]."""
 

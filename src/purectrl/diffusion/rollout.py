@@ -4,8 +4,8 @@ A reward is a plain function of images [n, channels, height, width] in [0, 1] an
 sampler in denoising steps, T = S: a time inside a step is measured where the step ends.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
 from purectrl.core.problem import Plan
+from purectrl.diffusion.crew import Crew
 from purectrl.diffusion.models import Condition, DiffusionModel, Iterate, denoiser
 from purectrl.diffusion.process import Ddim, Step, generator_of, path
 
@@ -53,6 +54,16 @@ def balanced(key: Key, episodes: int, conditions: int) -> np.ndarray:
     return (np.arange(episodes) + int(key.fraction() * conditions)) % conditions
 
 
+class Together(NamedTuple):
+    """Trajectories that are rolled out at once."""
+
+    asked: np.ndarray
+    """The index of the condition of each [n]."""
+    steps: np.ndarray
+    """After how many steps they are measured [n, m]."""
+    key: Key
+
+
 def denoising(
     model: DiffusionModel,
     process: Ddim,
@@ -63,6 +74,7 @@ def denoising(
     guidance: float = 1.0,
     deterministic: bool = True,
     chunk: int = 64,
+    crew: Crew | None = None,
 ) -> Rollout:
     """The rollout of a diffusion model under a `Plan(weights, q)`; its measurements have
 
@@ -79,20 +91,32 @@ def denoising(
         deterministic: whether a reward gives the same image the same score. Then a time that was drawn twice asks once; both
             are measurements, as the paper counts them.
         chunk: trajectories at once.
+        crew: processes that share the trajectories; rewards are asked for by the first.
     """
     require(len(conditions) >= 1, "conditions: at least one is needed")
-    encoded = model.encode(conditions)
+    encoded, crew = model.encode(conditions), crew or Crew()
+
+    def paint(plan: Plan, some: Together) -> Tensor:
+        return measured_images(model, process, plan, encoded[some.asked], some.steps, look, guidance, some.key)
+
+    crew.learn("rollout", paint)
+
+    def painted(plan: Plan, jobs: Sequence[Together]) -> Iterator[tuple[Together, Tensor]]:
+        """As many at a time as there are processes, so that no more images are in memory."""
+        for start in range(0, len(jobs), crew.size):
+            some = jobs[start : start + crew.size]
+            yield from zip(some, crew.map("rollout", plan, some), strict=True)
 
     def rollout(key: Key, plan: Plan, times: np.ndarray) -> Measurements:
-        chosen = balanced(key.child("conditions"), len(times), len(conditions))
+        chosen, steps = balanced(key.child("conditions"), len(times), len(conditions)), step_of(times)
+        starts = range(0, len(times), chunk)
+        jobs = [
+            Together(chosen[start : start + chunk], steps[start : start + chunk], key.child("path", number))
+            for number, start in enumerate(starts)
+        ]
         parts = []
-        for number, start in enumerate(range(0, len(times), chunk)):
-            here = slice(start, start + chunk)
-            asked = chosen[here]
-            images = measured_images(
-                model, process, plan, encoded[asked], step_of(times[here]), look, guidance, key.child("path", number)
-            )
-            r = ask(reward, images, step_of(times[here]), [conditions[i] for i in asked], deterministic)
+        for job, images in painted(plan, jobs):
+            r = ask(reward, images, job.steps, [conditions[i] for i in job.asked], deterministic)
             with torch.no_grad():
                 seen = embed(images.flatten(0, 1)).unflatten(0, images.shape[:2])
             parts.append((seen.cpu().numpy(), r))
@@ -122,7 +146,8 @@ def measured_images(
         rows, columns = np.nonzero(steps == step.k)
         if not len(rows):
             continue
-        images = model.decode(look(process, step)[rows])
+        distinct, which = np.unique(rows, return_inverse=True)  # a time that was drawn twice is decoded once
+        images = model.decode(look(process, step)[distinct])[which]
         if found is None:
             found = torch.empty(*steps.shape, *images.shape[1:], device=images.device, dtype=images.dtype)
         found[rows, columns] = images

@@ -9,8 +9,9 @@ sum is estimated without bias.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -45,6 +46,7 @@ class Tuning:
         checkpointing: whether activations are computed twice instead of being kept.
         decay: of AdamW.
         guidance: classifier-free guidance, 1 is none.
+        chunk: trajectories of an iteration that are in memory at once, each such part with a cut of its own; None is all.
     """
 
     iterations: int = 35
@@ -60,10 +62,12 @@ class Tuning:
     checkpointing: bool = False
     decay: float = 0.0
     guidance: float = 1.0
+    chunk: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch", "shortest"):
             require(getattr(self, name) >= 1, f"{name}: must be at least 1, not {getattr(self, name)}")
+        require(self.chunk is None or self.chunk >= 1, f"chunk: must be at least 1, not {self.chunk}")
         for name in ("rate", "clip"):
             require(getattr(self, name) > 0, f"{name}: must be positive, not {getattr(self, name)}")
         for name in ("initial_rate", "alpha", "decay"):
@@ -175,6 +179,47 @@ class Tuned(NamedTuple):
     """Whether it stayed within the finite numbers."""
 
 
+class Pulled(NamedTuple):
+    """What some trajectories of an iteration say, by their share of it."""
+
+    gradients: list[Tensor | None]
+    """Of the loss, for each of `tensors(iterate)`."""
+    told: list[float]
+    """r̂, bonus, and the divergence to each anchor."""
+    evaluations: int
+
+
+Part = tuple[Tensor, int]
+"""The index of the condition of each trajectory [n], and the seed of their noise."""
+
+
+def pull(
+    tuning: Tuning,
+    model: DiffusionModel,
+    process: Ddim,
+    judge: Judge,
+    anchors: list[Anchor],
+    conditions: Tensor,
+    iterate: Iterate,
+    which: Tensor,
+    generator: torch.Generator,
+) -> Pulled:
+    """Where trajectories for the conditions `which` [n] would move `iterate`."""
+    share, current = len(which) / tuning.batch, leaves(iterate)
+    seen = imagine(tuning, model, process, current, anchors, conditions[which], generator)
+    score = judge(seen.x, which)
+    price = sum(anchor.strength * kl for anchor, kl in zip(anchors, seen.divergences, strict=True))
+    loss = price - (score.mean + score.bonus).mean()
+    (share * loss).backward()
+    told = [score.mean.detach().mean(), score.bonus.detach().mean(), *(kl.detach() for kl in seen.divergences)]
+    evaluations = seen.calls * len(which) * (1 if tuning.guidance == 1.0 else 2)
+    return Pulled([t.grad for t in tensors(current)], [share * float(number) for number in told], evaluations)
+
+
+PullParts = Callable[[Iterate, Sequence[Part]], list[Pulled]]
+"""Pulls at an iterate by each of some parts of an iteration."""
+
+
 def tune(
     tuning: Tuning,
     model: DiffusionModel,
@@ -185,38 +230,60 @@ def tune(
     conditions: Tensor,
     updates: int,
     key: Key,
+    pull_parts: PullParts | None = None,
 ) -> Tuned:
     """AdamW from `previous` on, for encoded training conditions [conditions, ...] drawn uniformly.
 
-    A divergence to the previous iterate is zero at the first iteration, and so is its gradient.
+    A divergence to the previous iterate is zero at the first iteration, and so is its gradient. `pull_parts` may hand the
+    parts of an iteration to others; without it, one is done after the other.
     """
     generator = generator_of(key, model.device)
     anchors = anchors_of(detached(pretrained), detached(previous), tuning.alpha, tuning.beta(updates))
+    here = partial(pull, tuning, model, process, judge, anchors, conditions)
     current = leaves(previous)
-    *weights, mean, log_scale = tensors(current)
-    groups = [{"params": weights, "lr": tuning.rate}, {"params": [mean, log_scale], "lr": tuning.initial_rate}]
+    numbers = tensors(current)
+    groups = [{"params": numbers[:-2], "lr": tuning.rate}, {"params": numbers[-2:], "lr": tuning.initial_rate}]
     optimiser = torch.optim.AdamW(groups, weight_decay=tuning.decay, betas=(0.9, 0.99))
-    lines, calls = [], 0
+    lines, evaluations = [], 0
     for iteration in range(tuning.iterations):
         pace = warm_and_falling(iteration, tuning.iterations)
         for group, rate in zip(optimiser.param_groups, (tuning.rate, tuning.initial_rate), strict=True):
             group["lr"] = rate * pace
         which = torch.randint(len(conditions), (tuning.batch,), generator=generator, device=model.device)
-        seen = imagine(tuning, model, process, current, anchors, conditions[which], generator)
-        score = judge(seen.x, which)
-        price = sum(anchor.strength * kl for anchor, kl in zip(anchors, seen.divergences, strict=True))
-        loss = price - (score.mean + score.bonus).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_([*weights, mean, log_scale], tuning.clip)
-        lines.append([float(score.mean.detach().mean()), float(score.bonus.detach().mean()), float(norm)])
-        lines[-1] += [float(kl.detach()) for kl in seen.divergences]
-        calls += seen.calls
+        if tuning.chunk is None or tuning.chunk >= tuning.batch:
+            pulled = [here(current, which, generator)]
+        else:
+            parts = draw_parts(which, tuning.chunk, generator)
+            pulled = (pull_parts or each_by(here, model.device))(current, parts)
+        for tensor, *gradients in zip(numbers, *(part.gradients for part in pulled), strict=True):
+            tensor.grad = total(gradients)
+        norm = torch.nn.utils.clip_grad_norm_(numbers, tuning.clip)
+        lines.append([float(norm), *map(sum, zip(*(part.told for part in pulled), strict=True))])
+        evaluations += sum(part.evaluations for part in pulled)
         if not all(map(math.isfinite, lines[-1])):
             return Tuned(previous, {}, finite=False)
         optimiser.step()
-    evaluations = calls * tuning.batch * (1 if tuning.guidance == 1.0 else 2)
     return Tuned(detached(current), _told(lines, anchors) | {"update_evaluations": evaluations}, finite=True)
+
+
+def draw_parts(which: Tensor, size: int, generator: torch.Generator) -> list[Part]:
+    """The trajectories of an iteration in parts of `size`, each with noise of its own, so that the order does not matter."""
+    parts = which.split(size)
+    seeds = torch.randint(2**62, (len(parts),), generator=generator, device=generator.device).tolist()
+    return list(zip(parts, seeds, strict=True))
+
+
+def each_by(one: Callable[[Iterate, Tensor, torch.Generator], Pulled], device: torch.device) -> PullParts:
+    """One part after the other."""
+    return lambda iterate, parts: [
+        one(iterate, which, torch.Generator(device).manual_seed(seed)) for which, seed in parts
+    ]
+
+
+def total(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    """Their sum; None if nothing was reached."""
+    found = [gradient for gradient in gradients if gradient is not None]
+    return sum(found[1:], start=found[0]) if found else None
 
 
 def warm_and_falling(iteration: int, iterations: int) -> float:
@@ -231,10 +298,10 @@ def warm_and_falling(iteration: int, iterations: int) -> float:
 def _told(lines: list[list[float]], anchors: list[Anchor]) -> dict[str, float]:
     """What was imagined in the first and in the last quarter of the iterations."""
     quarter = max(1, len(lines) // 4)
-    names = ["imagined_reward", "imagined_bonus", "gradient_norm", *(f"divergence_{anchor.name}" for anchor in anchors)]
+    names = ["gradient_norm", "imagined_reward", "imagined_bonus", *(f"divergence_{anchor.name}" for anchor in anchors)]
     mean = lambda part: [sum(column) / len(part) for column in zip(*part, strict=True)]  # noqa: E731
     told = dict(zip(names, mean(lines[-quarter:]), strict=True))
-    return told | {"imagined_reward_before": mean(lines[:quarter])[0]}
+    return told | {"imagined_reward_before": mean(lines[:quarter])[1]}
 
 
 @torch.no_grad()

@@ -232,11 +232,13 @@ def _check_value(name: str, value: Any, kind: Any) -> None:
     if kind is bool:
         require(isinstance(value, bool), f"{name}: must be true or false, not {value!r}")
         return
-    if kind is str:
-        require(isinstance(value, str) and bool(value.strip()), f"{name}: must be a name, not {value!r}")
-        return
     many = get_origin(kind) is tuple
     wanted = get_args(kind)[0] if many else kind
+    if wanted in (str, str | None):
+        for text in value if many else (value,):
+            named = isinstance(text, str) and bool(text.strip())
+            require(named or (text is None and wanted is not str), f"{name}: must be a name, not {text!r}")
+        return
     for number in value if many else (value,):
         fits = type(number) is int or (wanted is float and isinstance(number, float))
         require(fits, f"{name}: must be {'an integer' if wanted is int else 'a number'}, not {number!r}")

@@ -6,11 +6,13 @@ not the other has learned to cheat. Those images are booked as evaluation: they 
 learned from them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from purectrl.core.keys import Key
 from purectrl.core.learner import Record, State
@@ -18,17 +20,19 @@ from purectrl.core.ledger import Budget
 from purectrl.core.loop import Loop
 from purectrl.core.oracle import Oracle
 from purectrl.core.problem import Plan
+from purectrl.diffusion import pictures
+from purectrl.diffusion.crew import Crew
 from purectrl.diffusion.digits import judge as judges
-from purectrl.diffusion.digits import network, pictures
+from purectrl.diffusion.digits import network
 from purectrl.diffusion.digits.data import CLASSES, SIZE, TRAINING
 from purectrl.diffusion.learner import SeikoLearner
 from purectrl.diffusion.models import DiffusionModel, Iterate, PixelModel
 from purectrl.diffusion.process import Ddim
-from purectrl.diffusion.reward_model import Fitting, RewardModel, slight_noise
-from purectrl.diffusion.reward_networks import ImageTrunk
+from purectrl.diffusion.reward_model import Fitting, Link, RewardModel, logistic, slight_noise
+from purectrl.diffusion.reward_networks import ImageTrunk, Trunk
 from purectrl.diffusion.rewards import Reward
 from purectrl.diffusion.rewards.ocr import Legibility
-from purectrl.diffusion.rollout import Condition, denoising, itself, measured_images, predicted_image, step_of
+from purectrl.diffusion.rollout import Condition, Embed, denoising, itself, measured_images, predicted_image, step_of
 from purectrl.diffusion.uncertainty import Uncertainty, bootstrap, greedy, thompson, ucb
 from purectrl.diffusion.update import Tuning, path_divergence
 from purectrl.experiments.config import make_output, make_sampler, make_schedule
@@ -54,12 +58,13 @@ def digits(config: DiffusionConfig) -> Task:
     process = Ddim.from_scheduler(network.schedule(), config.denoising_steps)
     account = Account(Reward(Legibility(), name="legibility"))
     judge = judges.pretrained()
-    loop = make_loop(config, model, process, TRAINING, account)
+    view = View(ImageTrunk(1, SIZE, len(TRAINING)), augment=slight_noise)
+    loop = make_loop(config, model, process, TRAINING, account, view)
     pretrained = loop.learner.plan(loop.learner.init(Key(0)))
 
     def drawn(plan: Plan, key: Key, each: int, classes: Sequence[int] = range(CLASSES)) -> Images:
         asked = np.repeat(np.asarray(classes), each)
-        images = sample(model, process, plan, asked, key, config)
+        images = np.concatenate(list(sample(model, process, plan, asked.tolist(), key, config)))
         return Images(images, asked, account.apart(images, asked.tolist()))
 
     def judged(found: Images) -> dict[str, Any]:
@@ -83,19 +88,16 @@ def digits(config: DiffusionConfig) -> Task:
         key, each = state.key.child("final"), FINAL * config.test_images
         before, after = drawn(pretrained, key, each), drawn(state.output.plan, key, each)
         told = {f"{name}_pretrained": value for name, value in judged(before).items()}
-        divergence = divergence_of(model, process, state.output.plan, config, key.child("divergence"))
-        tests = [record for record in records if EVALUATED in record]
+        paths, key = list(TRAINING) * 8, key.child("divergence")
         return (
             judged(after)
             | told
             | {
                 "reward_by_class": by_class(after),
                 "reward_by_class_pretrained": by_class(before),
-                "kl_pretrained": divergence,
-                "queries": sum(record["queries"] for record in records),
-                "network_evaluations": sum(record["network_evaluations"] for record in records),
-                "reward_curve": [[test["measurements"], test["test_reward"]] for test in tests],
+                "kl_pretrained": divergence_of(model, process, state.output.plan, paths, key, config),
             }
+            | totals(records)
         )
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
@@ -135,33 +137,48 @@ class Account:
         return self._apart(images, conditions)
 
 
+class View(NamedTuple):
+    """What the reward model sees of an image, and how it learns from it."""
+
+    trunk: Trunk
+    embed: Embed = lambda images: images
+    link: Link = logistic
+    augment: Callable[[Tensor, torch.Generator], Tensor] = lambda seen, generator: seen
+
+
 def make_loop(
     config: DiffusionConfig,
     model: DiffusionModel,
     process: Ddim,
-    conditions: Sequence[int],
+    conditions: Sequence[Condition],
     reward: Callable[[np.ndarray, Sequence[Condition]], np.ndarray],
+    view: View,
+    crew: Crew | None = None,
 ) -> Loop:
     """SEIKO or PURE_SEIKO with the settings of `config`: they differ in sampler and batches alone."""
-    looks = {"image": predicted_image, "state": itself}
+    looks, crew = {"image": predicted_image, "state": itself}, crew or Crew()
+    seen = (looks[config.look], view.embed)
     rollout = denoising(
-        model, process, conditions, reward, looks[config.look], guidance=config.guidance, chunk=config.chunk
+        model, process, conditions, reward, *seen, guidance=config.guidance, chunk=config.chunk, crew=crew
     )
     oracle = Oracle(rollout, float(process.steps), Budget(config.measurements))
-    channels, size, _ = model.shape
     learner = SeikoLearner(
         model,
         process,
         conditions,
         RewardModel(
-            ImageTrunk(channels, size, len(conditions)),
+            view.trunk,
             make_uncertainty(config),
-            fitting=Fitting(
-                config.fit_steps, config.fit_batch, config.fit_rate, held_out=config.held_out, augment=slight_noise
+            view.link,
+            Fitting(
+                config.fit_steps, config.fit_batch, config.fit_rate, held_out=config.held_out, augment=view.augment
             ),
-            ridge=config.ridge,
+            config.ridge,
+            model.device,
         ),
         make_tuning(config),
+        view.embed,
+        crew,
     )
     return Loop(oracle, make_sampler(config), make_schedule(config), learner, make_output(config))
 
@@ -192,22 +209,22 @@ def make_tuning(config: DiffusionConfig) -> Tuning:
         divergence_draws=config.divergence_draws or None,
         checkpointing=config.checkpointing,
         guidance=config.guidance,
+        chunk=config.tune_chunk or None,
     )
 
 
 def sample(
-    model: DiffusionModel, process: Ddim, plan: Plan, classes: np.ndarray, key: Key, config: DiffusionConfig
-) -> np.ndarray:
-    """Final images [n, 1, 16, 16] of the given classes [n]."""
-    end, parts = np.full((config.chunk, 1), process.steps), []
-    for number, start in enumerate(range(0, len(classes), config.chunk)):
-        asked = classes[start : start + config.chunk].tolist()
+    model: DiffusionModel, process: Ddim, plan: Plan, conditions: Sequence[Condition], key: Key, config: DiffusionConfig
+) -> Iterator[np.ndarray]:
+    """Final images [n, channels, height, width] for the given conditions, some at a time."""
+    end = np.full((config.chunk, 1), process.steps)
+    for number, start in enumerate(range(0, len(conditions), config.chunk)):
+        asked = conditions[start : start + config.chunk]
         here = key.child("images", number)
         found = measured_images(
             model, process, plan, model.encode(asked), end[: len(asked)], itself, config.guidance, here
         )
-        parts.append(found[:, 0].cpu().numpy())
-    return np.concatenate(parts)
+        yield found[:, 0].cpu().numpy()
 
 
 def spent(record: Record, config: DiffusionConfig) -> dict[str, int]:
@@ -223,11 +240,22 @@ def by_class(found: Images) -> list[float]:
     return [float(found.scores[found.classes == c].mean()) for c in range(CLASSES)]
 
 
-def divergence_of(model: PixelModel, process: Ddim, plan: Plan, config: DiffusionConfig, key: Key) -> float:
-    """KL(P^{f,q} | P^{f₁,q₁}) on the training classes, eight paths of each."""
-    condition = model.encode(list(TRAINING) * 8)
+def totals(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all steps have cost beside the ledger, and the tests after each update."""
+    tests = [record for record in records if EVALUATED in record]
+    return {
+        "queries": sum(record["queries"] for record in records),
+        "network_evaluations": sum(record["network_evaluations"] for record in records),
+        "reward_curve": [[test["measurements"], test["test_reward"]] for test in tests],
+    }
+
+
+def divergence_of(
+    model: DiffusionModel, process: Ddim, plan: Plan, conditions: Sequence[Condition], key: Key, config: DiffusionConfig
+) -> float:
+    """KL(P^{f,q} | P^{f₁,q₁}), the mean over a path for each of the conditions."""
     tuned = Iterate(plan.policy, plan.initial)
-    return path_divergence(model, process, tuned, model.pretrained(), condition, key, config.guidance)
+    return path_divergence(model, process, tuned, model.pretrained(), model.encode(conditions), key, config.guidance)
 
 
 def save_samples(before: pictures.Samples, after: pictures.Samples, file: Path) -> None:

@@ -56,6 +56,8 @@ class DiffusionConfig(LoopConfig):
     """Iterations of AdamW on (f, q) at each update."""
     tune_batch: int = 128
     """Imagined trajectories an iteration."""
+    tune_chunk: int = 0
+    """Imagined trajectories in memory at once; 0 is all of an iteration."""
     tune_rate: float = 1e-4
     """AdamW's rate on the weights of the denoiser; it falls to a fifth."""
     initial_rate: float = 1e-3
@@ -101,7 +103,7 @@ class DiffusionConfig(LoopConfig):
             self.schedule != "on-misfit",
             "schedule: on-misfit is not there for diffusion models; take batches or geometric",
         )
-        for name in ("bonus", "initial_rate", "alpha", "beta", "longest", "divergence_draws"):
+        for name in ("bonus", "initial_rate", "alpha", "beta", "longest", "divergence_draws", "tune_chunk"):
             require(getattr(self, name) >= 0, f"{name}: cannot be negative, got {getattr(self, name)}")
         for name in ("ridge", "fit_rate", "tune_rate", "clip", "guidance"):
             require(getattr(self, name) > 0, f"{name}: must be positive, not {getattr(self, name)}")

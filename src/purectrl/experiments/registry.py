@@ -18,6 +18,7 @@ from purectrl.experiments.config import FiniteConfig, LoopConfig, LqrConfig, Neu
 from purectrl.experiments.control_config import ControlConfig
 from purectrl.experiments.diffusion_config import DiffusionConfig
 from purectrl.experiments.gym_config import GymConfig
+from purectrl.experiments.stable_diffusion_config import StableDiffusionConfig
 
 EVALUATED = "evaluation_rollouts"
 """The column of a record that says how many test episodes its probe took."""
@@ -45,6 +46,7 @@ class Task:
         film: (plan, seed, directory) -> the files of a film of the plan at work, written into `directory`.
         attach: (directory) -> None, told where the run lies before its first step: for what must be kept query by query.
         leave: (plan, seed, directory) -> more files that a run leaves at its end, written into its directory.
+        serve: in a process that only helps another one with this run: does its share, and returns when the run is over.
     """
 
     loop: Loop
@@ -57,6 +59,7 @@ class Task:
     film: Callable[[Plan, int, Path], list[Path]] | None = None
     attach: Callable[[Path], None] = lambda directory: None
     leave: Callable[[Plan, int, Path], list[Path]] = lambda plan, seed, directory: []
+    serve: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,12 @@ def _digits(config: DiffusionConfig) -> Task:
     return digits(config)
 
 
+def _stable_diffusion(config: StableDiffusionConfig) -> Task:
+    from purectrl.experiments.stable_diffusion import stable_diffusion
+
+    return stable_diffusion(config)
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -239,6 +248,14 @@ EXPERIMENTS = {
             SEIKO,
             _digits,
             packages=("numpy", "torch", "diffusers", "onnxruntime"),
+        ),
+        Experiment(
+            "stable-diffusion",
+            "Stable Diffusion, to paint animals that score higher; --model is a directory or a name on the hub",
+            StableDiffusionConfig(),
+            SEIKO,
+            _stable_diffusion,
+            packages=("numpy", "torch", "diffusers", "transformers", "peft"),
         ),
     )
 }

@@ -96,6 +96,7 @@ def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
     with compile_clock() as compiled, told_warnings():
         start = time.perf_counter()
         task = _build(spec, quiet)  # before the directory exists: a wrong setting leaves nothing behind
+        _serve(task)
         with Store.create(out, spec.as_dict()) as store, advising(out):
             return _drive(spec, task, store, quiet, compiled, start)
 
@@ -106,6 +107,8 @@ def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
 
     out = Path(out)
     spec = Spec.read(out)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # only the first of several processes may hold the directory
+        _serve(spec.build())
     with Store.open(out) as store:
         if (summary := read_summary(out)) is not None:
             return summary
@@ -145,6 +148,7 @@ def learned(out: Path) -> tuple[Task, Plan]:
     if read_summary(out) is None:
         raise StoreError(f"the run in {out} has not finished: `purectrl resume {out}` goes on with it")
     task = spec.build()
+    _serve(task)
     return task, load_plan(out, task.loop.init(Key.from_seed(spec.seed)).output.plan)
 
 
@@ -170,6 +174,14 @@ def _build(spec: Spec, quiet: bool) -> Task:
     if not quiet:
         say(f"{spec.experiment}: building the experiment (the first time, it compiles)")
     return spec.build()
+
+
+def _serve(task: Task) -> None:
+    """In a process that only helps another one with this run, does that, and ends."""
+    if task.serve is not None:
+        with stop_gently():  # the other one decides when to stop
+            task.serve()
+        raise SystemExit(0)
 
 
 def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float], start: float) -> dict[str, Any]:

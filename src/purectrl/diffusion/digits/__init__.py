@@ -4,6 +4,5 @@ data       real MNIST digits, in two halves that never meet
 network    the denoiser and its noise schedule; weights come with the package
 sampling   plain DDIM, to look at the denoiser by itself
 judge      a classifier trained on the other half: the second opinion, and diversity
-pictures   samples by class, with their scores
 pretrain   `python -m purectrl.diffusion.digits.pretrain` makes the weights
 """

@@ -27,8 +27,9 @@ from safetensors.torch import save_file
 
 from purectrl.core.errors import PurectrlError, require
 from purectrl.core.keys import Key
+from purectrl.diffusion import pictures
 from purectrl.diffusion.digits import judge as judges
-from purectrl.diffusion.digits import network, pictures, training
+from purectrl.diffusion.digits import network, training
 from purectrl.diffusion.digits.data import CLASSES, HELD_OUT, TRAINING, Digits, halves, load
 from purectrl.diffusion.digits.sampling import STEPS, sample
 from purectrl.diffusion.rewards.ocr import Legibility

@@ -42,11 +42,16 @@ class Aesthetic:
         self, clip: Path | str = CLIP, head: Path | str = HEAD, *, device: str = "cpu", batch: int = 32
     ) -> None:
         require(batch >= 1, f"batch: at least 1, not {batch}")
-        self._clip = _load_clip(clip).to(device).eval()
+        self._clip = _load_clip(clip).float().to(device).eval().requires_grad_(False)
         self._layers = [(w.to(device), b.to(device)) for w, b in _load_head(head)]
         self._device, self._batch = device, batch
         width, wanted = self._clip.config.projection_dim, self._layers[0][0].shape[1]
         require(width == wanted, f"head: takes {wanted} features, and {clip} gives {width}; ViT-L/14 gives 768")
+
+    @property
+    def width(self) -> int:
+        """Numbers in an embedding."""
+        return self._clip.config.projection_dim
 
     @torch.no_grad()
     def __call__(self, images: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
@@ -55,12 +60,15 @@ class Aesthetic:
         return torch.cat(scores).double().cpu().numpy()
 
     def _score(self, images: np.ndarray) -> Tensor:
-        pixels = preprocess(torch.from_numpy(images).to(self._device), self._clip.config.image_size)
-        x = self._clip(pixel_values=pixels).image_embeds
-        x = x / x.norm(dim=1, keepdim=True)
+        x = self.embed(torch.from_numpy(images).to(self._device))
         for weight, bias in self._layers:
             x = torch.nn.functional.linear(x, weight, bias)
         return x[:, 0]
+
+    def embed(self, images: Tensor) -> Tensor:
+        """images [n, 1 or 3, h, w] in [0, 1] -> CLIP's embeddings of length one [n, width]; differentiable."""
+        x = self._clip(pixel_values=preprocess(images, self._clip.config.image_size)).image_embeds
+        return x / x.norm(dim=1, keepdim=True)
 
 
 def preprocess(images: Tensor, size: int) -> Tensor:

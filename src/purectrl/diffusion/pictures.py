@@ -9,10 +9,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from purectrl.core.errors import require
-from purectrl.diffusion.digits.judge import check_images
+from purectrl.diffusion.rewards.reward import check_images
 
 ZOOM = 3
-"""Screen pixels a pixel."""
+"""Screen pixels a pixel, for images that are smaller than `SMALL`; others are shown as they are."""
+SMALL = 32
 GAP = 6
 TEXT = 13
 """Rows for the score under an image."""
@@ -29,9 +30,9 @@ class Samples(NamedTuple):
     """Images, what was asked for, and what they were worth."""
 
     images: np.ndarray
-    """[n, 1, 16, 16] in [0, 1]."""
+    """[n, 1 or 3, size, size] in [0, 1]."""
     classes: np.ndarray
-    """[n] int."""
+    """Integers or words [n]."""
     scores: np.ndarray
     """[n]."""
 
@@ -72,7 +73,7 @@ def save(picture: Image.Image, file: Path | str) -> None:
     temporary.replace(file)
 
 
-def _check(title: str, samples: Samples) -> list[int]:
+def _check(title: str, samples: Samples) -> list[int | str]:
     """The classes of a group, after a look at its shapes."""
     images, classes, scores = samples
     check_images(images)
@@ -80,7 +81,7 @@ def _check(title: str, samples: Samples) -> list[int]:
         len(images) == len(classes) == len(scores),
         f"{title or 'samples'}: {len(images)} images, {len(classes)} classes and {len(scores)} scores do not go together",
     )
-    return [int(c) for c in np.unique(classes)]
+    return np.unique(classes).tolist()
 
 
 def _span(scores: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -90,8 +91,10 @@ def _span(scores: Sequence[np.ndarray]) -> tuple[float, float]:
     return (0.0, 1.0) if low >= 0 and high <= 1 else (low, max(high, low + 1e-9))
 
 
-def _panel(title: str, samples: Samples, rows: Sequence[int], columns: int, low: float, high: float) -> Image.Image:
-    size = samples.images.shape[-1] * ZOOM
+def _panel(
+    title: str, samples: Samples, rows: Sequence[int | str], columns: int, low: float, high: float
+) -> Image.Image:
+    size = samples.images.shape[-1] * _zoom(samples.images.shape[-1])
     across, down = size + GAP, size + TEXT + GAP
     panel = Image.new("RGB", (LEFT + columns * across, HEAD + len(rows) * down), PAPER)
     draw = ImageDraw.Draw(panel)
@@ -100,19 +103,28 @@ def _panel(title: str, samples: Samples, rows: Sequence[int], columns: int, low:
     draw.text((LEFT, HEAD / 2), mean, fill=INK, font=large, anchor="lm")
     for i, c in enumerate(rows):
         top, chosen = HEAD + i * down, np.flatnonzero(samples.classes == c)
-        draw.text((GAP, top + size / 2), str(c), fill=INK, font=ImageFont.load_default(26), anchor="lm")
-        draw.text((LEFT - 2 * GAP, top + size / 2), f"{samples.scores[chosen].mean():.2f}", INK, large, anchor="rm")
+        name, average = str(c), f"{samples.scores[chosen].mean():.2f}"
+        one, other = (0.5, 0.5) if len(name) == 1 else (0.3, 0.7)  # a word and its score need two lines
+        draw.text((GAP, top + one * size), name, INK, ImageFont.load_default(26 if len(name) == 1 else 11), anchor="lm")
+        draw.text((LEFT - 2 * GAP, top + other * size), average, INK, large, anchor="rm")
         for j, index in enumerate(chosen[:columns]):
             left, score = LEFT + j * across, float(samples.scores[index])
-            panel.paste(_enlarged(samples.images[index, 0]), (left, top))
+            panel.paste(_enlarged(samples.images[index]), (left, top))
             colour = _colour((score - low) / (high - low))
             draw.text((left + size / 2, top + size + 1), f"{score:.2f}", colour, small, anchor="ma")
     return panel
 
 
 def _enlarged(image: np.ndarray) -> Image.Image:
+    """The picture of [1 or 3, size, size]."""
     pixels = np.round(255 * image).astype(np.uint8)
-    return Image.fromarray(pixels).resize((ZOOM * pixels.shape[1], ZOOM * pixels.shape[0]), Image.Resampling.NEAREST)
+    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    zoom = _zoom(picture.width)
+    return picture.resize((zoom * picture.width, zoom * picture.height), Image.Resampling.NEAREST)
+
+
+def _zoom(size: int) -> int:
+    return ZOOM if size < SMALL else 1
 
 
 def _colour(share: float) -> tuple[int, int, int]:
