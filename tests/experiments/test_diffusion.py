@@ -10,6 +10,7 @@ from diffusers import UNet2DModel
 from helpers import left_by
 from safetensors.torch import load_file
 
+from purectrl.cli import main
 from purectrl.core import InputError
 from purectrl.core.schedules import update_points
 from purectrl.experiments import Spec, evaluate, experiment, resume, run
@@ -153,6 +154,78 @@ def test_other_measurements_run(settings, tmp_path):
     if "sampler" in settings:
         assert summary["metrics"]["queries"] == 16
     assert np.isfinite(summary["metrics"]["reward"])
+
+
+def flags():
+    return [text for name, value in TINY.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def errors_of(capsys):
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+
+
+BAD = {
+    "nan": ("return [float('nan')] * len(images)", "returned nan for"),
+    "short": ("return [0.5]", "returned scores of shape [1] for"),
+    "raising": ("raise RuntimeError('the camera is off')", "raised RuntimeError: the camera is off"),
+    "hanging": ("import time; time.sleep(3)", "did not return 16 scores within its limit of 0.2 s"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_reward_that_fails_is_told_and_what_was_paid_is_kept(kind, tmp_path, monkeypatch, capsys):
+    body, message = BAD[kind]
+    (tmp_path / f"rewards_{kind}.py").write_text(f"def score(images, conditions):\n    {body}\n")
+    monkeypatch.chdir(tmp_path)
+    run_it = ["run", "digits", "--algorithm", "seiko", "--out", "run", "--reward", f"rewards_{kind}:score"]
+    assert main([*run_it, "--reward-limit", "0.2", *flags(), "--quiet"]) == 2
+    (told,) = errors_of(capsys)
+    assert f"reward 'rewards_{kind}:score' {message}" in told
+    assert "queries so far" in told
+    assert len((tmp_path / "run" / "queries.jsonl").read_text().splitlines()) == 16
+
+
+def test_a_reward_that_recovers_goes_on_and_no_image_is_paid_for_twice(tmp_path, monkeypatch, capsys):
+    (tmp_path / "rewards_flaky.py").write_text(
+        "from pathlib import Path\n"
+        "calls = []\n"
+        "def steady(images, conditions):\n"
+        "    return images.mean(axis=(1, 2, 3))\n"
+        "def score(images, conditions):\n"
+        "    calls.append(len(images))\n"
+        "    if len(calls) == 3 and not Path('mended').exists():\n"
+        "        raise RuntimeError('out of credit')\n"
+        "    return steady(images, conditions)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    common = ["run", "digits", "--algorithm", "pure-seiko", *flags(), "--quiet"]
+    assert main([*common, "--out", "whole", "--reward", "rewards_flaky:steady"]) == 0
+    assert main([*common, "--out", "run", "--reward", "rewards_flaky:score"]) == 2
+    assert "out of credit" in errors_of(capsys)[0]
+    (tmp_path / "mended").touch()
+    assert main(["resume", "run", "--quiet"]) == 0
+    (one, records), (other, other_records) = left_by(tmp_path / "whole"), left_by(tmp_path / "run")
+    assert records == other_records
+    assert one["metrics"] == other["metrics"]
+    paid = [json.loads(line) for line in (tmp_path / "run" / "queries.jsonl").read_text().splitlines()]
+    scored = [line["picture"] for line in paid if line["score"] is not None]
+    assert len(scored) == len(set(scored)) == one["metrics"]["queries"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ("pretty", "reward: 'pretty' is none of legibility, jpeg, nor module:function"),
+        ("no_such_module:score", "there is no module 'no_such_module' here"),
+        ("json:score", "reward: 'json' has no function 'score'"),
+        (":score", "reward: ':score' should be module:function"),
+    ],
+)
+def test_a_reward_that_is_not_there_is_named(reward, message, tmp_path, capsys):
+    run_it = ["run", "digits", "--algorithm", "seiko", "--out", str(tmp_path / "run"), "--reward", reward]
+    assert main([*run_it, *flags()]) == 2
+    assert message in errors_of(capsys)[0]
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):

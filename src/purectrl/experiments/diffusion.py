@@ -6,7 +6,7 @@ not the other has learned to cheat. Those images are booked as evaluation: they 
 learned from them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +28,11 @@ from purectrl.diffusion.digits.data import CLASSES, SIZE, TRAINING
 from purectrl.diffusion.learner import SeikoLearner
 from purectrl.diffusion.models import DiffusionModel, Iterate, PixelModel
 from purectrl.diffusion.process import Ddim
-from purectrl.diffusion.reward_model import Fitting, Link, RewardModel, logistic, slight_noise
+from purectrl.diffusion.reward_model import Fitting, Link, RewardModel, logistic, slight_noise, squared
 from purectrl.diffusion.reward_networks import ImageTrunk, Trunk
-from purectrl.diffusion.rewards import Reward
+from purectrl.diffusion.rewards import Reward, Scorer, compressibility
 from purectrl.diffusion.rewards.ocr import Legibility
+from purectrl.diffusion.rewards.own import own_scorer
 from purectrl.diffusion.rollout import Condition, Embed, denoising, itself, measured_images, predicted_image, step_of
 from purectrl.diffusion.uncertainty import Uncertainty, bootstrap, greedy, thompson, ucb
 from purectrl.diffusion.update import Tuning, path_divergence
@@ -41,6 +42,10 @@ from purectrl.experiments.registry import EVALUATED, Task
 
 FINAL = 4
 """How many times more images test the plan that a run hands over."""
+
+
+LINKS = {"logistic": logistic, "squared": squared}
+REWARDS: Mapping[str, Callable[[], Scorer]] = {"legibility": Legibility, "jpeg": lambda: compressibility}
 
 
 class Images(NamedTuple):
@@ -56,9 +61,10 @@ def digits(config: DiffusionConfig) -> Task:
     config = config.resolved()
     model = PixelModel.conditional(network.pretrained(), (1, SIZE, SIZE), empty=network.UNCONDITIONAL)
     process = Ddim.from_scheduler(network.schedule(), config.denoising_steps)
-    account = Account(Reward(Legibility(), name="legibility"))
+    score = REWARDS[config.reward]() if config.reward in REWARDS else own_scorer(config.reward)
+    account = Account(Reward(score, name=config.reward, limit=config.reward_limit))
     judge = judges.pretrained()
-    view = View(ImageTrunk(1, SIZE, len(TRAINING)), augment=slight_noise)
+    view = View(ImageTrunk(1, SIZE, len(TRAINING)), link=LINKS[config.link], augment=slight_noise)
     loop = make_loop(config, model, process, TRAINING, account, view)
     pretrained = loop.learner.plan(loop.learner.init(Key(0)))
 

@@ -30,6 +30,13 @@ class DiffusionConfig(LoopConfig):
     """B₁, measurements before the first update (geometric schedule)."""
     output: Literal["uniform", "last", "best-measured"] = "last"
     """Which plan the run hands over."""
+    reward: str = "legibility"
+    """What is measured: `legibility`, `jpeg` (how few kilobytes an image takes), or your own as `module:function`, called
+    with images [n, channels, height, width] in [0, 1] and their conditions, returning n scores."""
+    reward_limit: float = 600.0
+    """Seconds that the reward may take for 64 images."""
+    link: Literal["logistic", "squared"] = "logistic"
+    """How the reward model is fitted: `logistic` takes rewards in [0, 1], `squared` any, best of order one."""
     denoising_steps: int = 50
     """S: an episode lasts T = S steps."""
     look: Literal["image", "state"] = "state"
@@ -82,6 +89,11 @@ class DiffusionConfig(LoopConfig):
     """Images of each class by which an iterate is tested after its update; four times as many at the end of a run."""
 
     @property
+    def rewards(self) -> tuple[str, ...]:
+        """What `reward` may be, apart from one's own."""
+        return ("legibility", "jpeg")
+
+    @property
     def episodes(self) -> int:
         """Trajectories that the budget holds."""
         return self.measurements // (1 if self.sampler == "final" else max(1, self.m))
@@ -105,7 +117,9 @@ class DiffusionConfig(LoopConfig):
         )
         for name in ("bonus", "initial_rate", "alpha", "beta", "longest", "divergence_draws", "tune_chunk"):
             require(getattr(self, name) >= 0, f"{name}: cannot be negative, got {getattr(self, name)}")
-        for name in ("ridge", "fit_rate", "tune_rate", "clip", "guidance"):
+        known = ":" in self.reward or self.reward in self.rewards
+        require(known, f"reward: {self.reward!r} is none of {', '.join(self.rewards)}, nor module:function")
+        for name in ("ridge", "reward_limit", "fit_rate", "tune_rate", "clip", "guidance"):
             require(getattr(self, name) > 0, f"{name}: must be positive, not {getattr(self, name)}")
         positive = ["denoising_steps", "fit_steps", "fit_batch", "tune_iterations", "tune_batch", "shortest", "chunk"]
         for name in positive:

@@ -23,10 +23,10 @@ from purectrl.diffusion.crew import Crew, join
 from purectrl.diffusion.models import Iterate
 from purectrl.diffusion.pictures import Samples
 from purectrl.diffusion.pipeline import PipelineModel, load_pipeline, save_lora
-from purectrl.diffusion.reward_model import squared
 from purectrl.diffusion.reward_networks import ImageTrunk, VectorTrunk, cells
 from purectrl.diffusion.rewards import Reward, Scorer, compressibility
-from purectrl.experiments.diffusion import FINAL, Account, View, divergence_of, make_loop, sample, spent, totals
+from purectrl.diffusion.rewards.own import own_scorer
+from purectrl.experiments.diffusion import FINAL, LINKS, Account, View, divergence_of, make_loop, sample, spent, totals
 from purectrl.experiments.registry import EVALUATED, Task
 from purectrl.experiments.stable_diffusion_config import StableDiffusionConfig
 
@@ -47,8 +47,9 @@ def stable_diffusion(config: StableDiffusionConfig) -> Task:
     pipeline = load_pipeline(config.model, PRECISIONS[config.precision])
     crew = join(device)
     model = PipelineModel(pipeline, config.rank, size=config.size, device=crew.device)
-    score, view = REWARDS[config.reward](config, crew.device)
-    return tuning_task(config, model, Reward(score, name=config.reward), view, crew)
+    score, view = REWARDS.get(config.reward, own)(config, crew.device)
+    reward = Reward(score, name=config.reward, limit=config.reward_limit)
+    return tuning_task(config, model, reward, view._replace(link=LINKS[config.link]), crew)
 
 
 def tuning_task(
@@ -186,13 +187,19 @@ def aesthetic(config: StableDiffusionConfig, device: torch.device) -> tuple[Scor
         """Of length √width, so that its numbers are of order one."""
         return score.width**0.5 * score.embed(images)
 
-    return score, View(VectorTrunk(score.width, len(config.prompts or TRAINING)), embed, squared)
+    return score, View(VectorTrunk(score.width, len(config.prompts or TRAINING)), embed)
 
 
 def jpeg(config: StableDiffusionConfig, device: torch.device) -> tuple[Scorer, View]:
     """Compressibility; the reward model sees how bright each cell of an image is, and how much it varies in there."""
     trunk = ImageTrunk(6, CELLS, len(config.prompts or TRAINING))
-    return compressibility, View(trunk, lambda images: cells(images, CELLS), squared)
+    return compressibility, View(trunk, lambda images: cells(images, CELLS))
+
+
+def own(config: StableDiffusionConfig, device: torch.device) -> tuple[Scorer, View]:
+    """A reward of the user's; the reward model sees what it sees for JPEG."""
+    _, view = jpeg(config, device)
+    return own_scorer(config.reward), view
 
 
 REWARDS: Mapping[str, Callable[[StableDiffusionConfig, torch.device], tuple[Scorer, View]]] = {

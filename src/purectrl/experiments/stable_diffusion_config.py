@@ -18,8 +18,11 @@ class StableDiffusionConfig(DiffusionConfig):
 
     model: str | None = None
     """Directory with a Stable Diffusion pipeline as diffusers saves it, or its name on the Hugging Face hub."""
-    reward: Literal["aesthetic", "jpeg"] = "aesthetic"
-    """What is measured: the LAION Aesthetics V2 score (the paper), or how few kilobytes an image takes as JPEG."""
+    reward: str = "aesthetic"
+    """What is measured: `aesthetic`, the LAION Aesthetics V2 score (the paper), `jpeg` (how few kilobytes an image takes),
+    or your own as `module:function`, called with images [n, 3, height, width] in [0, 1] and prompts, returning n scores."""
+    link: Literal["logistic", "squared"] = "squared"
+    """How the reward model is fitted: `logistic` takes rewards in [0, 1], `squared` any, best of order one."""
     aesthetic_clip: str | None = None
     """Directory with CLIP ViT-L/14, or its name on the hub (aesthetic reward)."""
     aesthetic_head: str | None = None
@@ -46,6 +49,11 @@ class StableDiffusionConfig(DiffusionConfig):
     """Trajectories that are rolled out at once."""
     test_images: int = 2
     """Images of each prompt by which an iterate is tested after its update; four times as many at the end of a run."""
+
+    @property
+    def rewards(self) -> tuple[str, ...]:
+        """What `reward` may be, apart from one's own."""
+        return ("aesthetic", "jpeg")
 
     def check(self) -> None:
         """As `LoopConfig.check`; what is in the files is found out when they are read."""
