@@ -1,0 +1,59 @@
+"""The report page: one HTML file that needs no other and no network. Reads run directories and runs nothing.
+
+`finding` looks for runs, `run` reads one, `courses`, `times` and `media` say what of it is shown, `document` puts it together.
+The page itself is `template.html` with `style.css` and, in this order, `format.js` (numbers, elements), `chart.js` (one chart),
+`model.js` (filters, means), `sections.js` and `more.js` (what is on the page), and `page.js`, which starts them.
+"""
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from purectrl.core.errors import InputError, StoreError, require
+from purectrl.experiments.files import to_json, write_atomically
+from purectrl.report.page.document import document
+from purectrl.report.page.finding import Found, find
+
+SCRIPTS = ("format.js", "chart.js", "model.js", "sections.js", "more.js", "page.js")
+"""In the order in which they need each other."""
+MARK = b"<!doctype html>\n<!-- made by purectrl report -->\n"
+"""How a report begins: a file that begins otherwise is not overwritten."""
+
+
+def write_page(directories: Sequence[Path], out: Path) -> Found:
+    """Writes the page about all runs in and below `directories` to `out`, and returns what was found there.
+
+    What cannot be shown is named on the page and in the returned value. If nothing can, nothing is written.
+    """
+    require(len(directories) > 0, "directories: name at least one directory that holds runs")
+    check_out(out)
+    found = find(directories)
+    if not found.runs:
+        raise StoreError("no run to report on: " + "; ".join(found.problems))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, MARK + page(found).encode())
+    return found
+
+
+def page(found: Found) -> str:
+    """The page as text, without the mark in front."""
+    here = files("purectrl.report.page")
+    read = lambda name: here.joinpath(name).read_text(encoding="utf-8")  # noqa: E731
+    parts = {
+        "style": read("style.css"),
+        "script": "\n".join(read(name) for name in SCRIPTS),
+        # a "</script>" in the name of a setting must not end the data
+        "data": to_json(document(found), indent=None).replace("<", "\\u003c"),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], read("template.html"))
+
+
+def check_out(out: Path) -> None:
+    """Raises unless a report may be written to `out`."""
+    if out.is_dir():
+        raise InputError(f"out: {out} is a directory; name a file, such as {out / 'report.html'}")
+    if out.exists():
+        with open(out, "rb") as file:
+            if file.read(len(MARK)) != MARK:
+                raise InputError(f"out: {out} exists and is no report of purectrl; take another name")
