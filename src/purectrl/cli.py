@@ -198,14 +198,14 @@ def report_command(arguments: Sequence[str]) -> int:
     from purectrl.report.page import write_page
 
     parsed = parse(ReportArguments, arguments, "purectrl report")
-    found = write_page(parsed.directories, parsed.out)
-    for note in (note for run in found.runs for note in run.notes):
+    written = write_page(parsed.directories, parsed.out)
+    for note in written.notes:
         print(f"note: {note}", file=sys.stderr)
-    for problem in found.problems:
+    for problem in written.problems:
         print(f"left out: {problem}", file=sys.stderr)
-    runs = f"{len(found.runs)} run{'' if len(found.runs) == 1 else 's'}"
-    print(f"wrote {parsed.out}: {runs}, {parsed.out.stat().st_size / 1e6:.1f} MB")
-    return 1 if found.problems else 0
+    size = parsed.out.stat().st_size / 1e6
+    print(f"wrote {parsed.out}: {written.runs} run{'' if written.runs == 1 else 's'}, {size:.1f} MB")
+    return 1 if written.problems else 0
 
 
 def paper_command(arguments: Sequence[str]) -> int:

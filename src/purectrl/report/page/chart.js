@@ -80,11 +80,11 @@ function domain(spec, axis, given) {
 function axes(image, spec, box, x, y) {
   for (const value of x.ticks) {
     image.append(drawn("line", { class: "grid", x1: x(value), x2: x(value), y1: box.top, y2: box.bottom }),
-      drawn("text", { x: x(value), y: box.bottom + 15, "text-anchor": "middle" }, number(value)));
+      drawn("text", { x: x(value), y: box.bottom + 15, "text-anchor": "middle" }, tickText(value, x.ticks)));
   }
   for (const value of y.ticks) {
     image.append(drawn("line", { class: "grid", x1: box.left, x2: box.right, y1: y(value), y2: y(value) }),
-      drawn("text", { x: box.left - 6, y: y(value) + 4, "text-anchor": "end" }, number(value)));
+      drawn("text", { x: box.left - 6, y: y(value) + 4, "text-anchor": "end" }, tickText(value, y.ticks)));
   }
   (spec.y.names ?? []).forEach((name, row) => {
     const most = Math.floor((box.left - 8) / 6.2);
@@ -111,8 +111,9 @@ const MARKS = {
     const weight = series.faint ? 1 : 2.2;
     image.append(drawn("path", { class: series.faint ? "run" : "mean", d: steps(good, x, y), style,
       "stroke-width": weight, "stroke-dasharray": series.look.dash, opacity: series.faint ? 0.38 : 1, "stroke-linejoin": "round" }));
-    if (good.length <= 40 && !series.faint) {
-      image.append(drawn("path", { d: dots(good, x, y), style, "stroke-width": 6, "stroke-linecap": "round" }));
+    const changes = good.filter(([, value], n) => !n || value !== good[n - 1][1]); // a value that is merely held has no dot
+    if (changes.length <= 40 && !series.faint) {
+      image.append(drawn("path", { d: dots(changes, x, y), style, "stroke-width": 6, "stroke-linecap": "round" }));
     }
   },
   dots(image, series, x, y) {

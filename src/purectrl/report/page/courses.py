@@ -1,40 +1,39 @@
 """The course of a run as columns, thinned to what a screen can show.
 
-A run may have a hundred thousand records. Of these some rows are kept: the first, the last, those with an update, and others
-evenly in the count of records and in its logarithm. A kept row stands for itself and for those that were left out before it, each
-column in its own way: counts as they are, rewards as the mean over the episodes, misfits as the largest, coverage as
-whether it held in all of them.
+A run may have a hundred thousand records. Some rows of them are kept: the first, the last, those with an update, and others
+evenly in the count of records and in its logarithm. A kept row stands for itself and for those that were left out before
+it, each column in its own way: counts as they are, rewards as the mean over the episodes, misfits as the largest, coverage
+as whether it held in all of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from purectrl.report.page.records import Records
+
 Column = np.ndarray
 """Numbers [records], NaN where a record says nothing."""
-UPDATED = {"neither": 0, "drift": 1, "reward": 2, "both": 3}
-"""What a record says was updated, as two bits."""
 
 
-def course(records: Sequence[Mapping[str, Any]], limit: int) -> dict[str, list[float | None]]:
+def course(records: Records, limit: int) -> dict[str, list[float | None]]:
     """The columns of at most `limit` rows, by name.
 
-    >>> rows = [{"episodes": 1, "rollouts": n, "updated": "neither", "gap": 1.0} for n in (1, 2, 3)]
-    >>> course(rows, limit=2)["rollouts"], course(rows, limit=2)["average_gap"]
-    ([1, 3], [1, 1])
+    >>> gaps = {"episodes": np.ones(3), "rollouts": np.arange(1.0, 4.0), "gap": np.array([2.0, 1.0, 0.0])}
+    >>> found = course(Records(gaps, updated=np.zeros(3, int)), limit=2)
+    >>> found["rollouts"], found["average_gap"]
+    ([1, 3], [2, 1])
     """
-    if not records:
+    if not len(records):
         return {}
-    columns = {name: _column(records, name) for name in _names(records)}
-    columns |= _derived(columns)
-    updated = np.array([UPDATED.get(record["updated"], 3) for record in records])
-    rows = kept_rows(updated > 0, limit)
+    columns = {**records.columns, **_derived(records.columns)}
+    rows = kept_rows(records.updated > 0, limit)
     starts = np.concatenate([[0], rows[:-1] + 1])
-    thinned = {name: SUMMED_UP.get(name, last)(column, columns["episodes"], starts, rows) for name, column in columns.items()}
-    return {name: _short(column) for name, column in thinned.items()} | {
-        "updated": np.bitwise_or.reduceat(updated, starts).tolist()
-    }
+    found = {}
+    for name, column in columns.items():
+        sum_up = SUMMED_UP.get(name, last)
+        found[name] = [shorten(value) for value in sum_up(column, columns["episodes"], starts, rows).tolist()]
+    return found | {"updated": np.bitwise_or.reduceat(records.updated, starts).tolist()}
 
 
 def kept_rows(important: np.ndarray, limit: int) -> np.ndarray:
@@ -97,20 +96,6 @@ SUMMED_UP: Mapping[str, Callable[[Column, Column, np.ndarray, np.ndarray], Colum
 """How a kept row stands for those left out before it; every other column as `last`."""
 
 
-def _names(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns that hold numbers, in the order in which they first appear."""
-    seen: dict[str, None] = {}
-    for record in records:
-        if not record.keys() <= seen.keys():
-            seen |= dict.fromkeys(record)
-    return [name for name in seen if name != "updated" and any(_is_number(record.get(name)) for record in records)]
-
-
-def _column(records: Sequence[Mapping[str, Any]], name: str) -> Column:
-    values = (record.get(name) for record in records)
-    return np.array([float(value) if _is_number(value) else np.nan for value in values])
-
-
 def _derived(columns: Mapping[str, Column]) -> dict[str, Column]:
     """Averages from the start: what the theorems speak of."""
     found = {}
@@ -122,17 +107,9 @@ def _derived(columns: Mapping[str, Column]) -> dict[str, Column]:
     return found
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)  # booleans count as 0 and 1
-
-
-def _short(column: Column) -> list[float | None]:
-    """Six digits are more than a screen shows; whole numbers stay whole, and what is unknown becomes None."""
-    return [shorten(value) for value in column.tolist()]
-
-
 def shorten(value: float) -> float | None:
-    """
+    """Six digits are more than a screen shows; whole numbers stay whole, and what is unknown becomes None.
+
     >>> shorten(65536.0), shorten(0.123456789), shorten(float("nan"))
     (65536, 0.123457, None)
     """

@@ -16,7 +16,7 @@ from purectrl.report.page.times import measured_times, strip
 
 ROWS, FEWEST_ROWS, MOST_ROWS = 16_000, 50, 500
 """Rows of all courses together, and of one."""
-POINTS, FEWEST_POINTS, MOST_POINTS = 60_000, 300, 3_000
+POINTS, FEWEST_POINTS, MOST_POINTS = 120_000, 300, 5_000
 """Times of measurements of all runs together, and of one."""
 NAMED = 3
 """So many settings may tell two groups apart by name; with more of them groups are numbered."""
@@ -76,7 +76,10 @@ def _labels(algorithm: str, siblings: Sequence[Sequence[Run]]) -> list[str]:
     facts = [{**kind[0].config["settings"], **_prefixed(kind[0])} for kind in siblings]
     names = dict.fromkeys(name for fact in facts for name in fact)
     apart = [name for name in names if len({json.dumps(fact.get(name)) for fact in facts}) > 1]
-    labels = [", ".join([algorithm, *(f"{name.replace('_', ' ')} {_word(fact.get(name))}" for name in apart)]) for fact in facts]
+    labels = [
+        ", ".join([algorithm, *(f"{name.replace('_', ' ')} {_word(fact.get(name))}" for name in apart)])
+        for fact in facts
+    ]
     if len(apart) <= NAMED and len(set(labels)) == len(labels):
         return labels
     return [f"{algorithm}, settings {number}" for number in range(1, len(siblings) + 1)]
@@ -114,7 +117,9 @@ def _mixtures(groups: Sequence[Group]) -> list[str]:
 
 def _pictures(groups: Sequence[Group]) -> dict[Any, media.Medium]:
     """The media of all runs. Where there is no room for all, every group shows its first seed before any its second."""
-    ranked = [(rank, path) for group in groups for rank, run in enumerate(group.runs) for path in media.files(run.place)]
+    ranked = [
+        (rank, path) for group in groups for rank, run in enumerate(group.runs) for path in media.files(run.place)
+    ]
     return media.embed(path for _, path in sorted(ranked, key=lambda pair: pair[0]))
 
 
@@ -137,6 +142,8 @@ def update_rule(settings: Mapping[str, Any]) -> str:
 
     >>> update_rule({"schedule": "on-misfit", "factor": 5.0})
     'when the excess loss of a model reaches 5 β'
+    >>> update_rule({"schedule": "batches", "batches": [4, 4, 4], "update": "before", "initial": 7})
+    'at the start of each of 3 batches of 4 episodes, after 7 episodes of exploration'
     """
     schedule, initial = settings.get("schedule"), settings.get("initial", 0)
     if schedule == "every":
@@ -144,9 +151,13 @@ def update_rule(settings: Mapping[str, Any]) -> str:
         return "after every episode" if every == 1 else f"after every {every} episodes"
     if schedule == "batches":
         sizes = settings.get("batches") or []
+        if not sizes:
+            return f"{settings.get('updates')} times, at the ends of batches that grow by {settings.get('growth')}"
+        same = len(set(sizes)) == 1 and len(sizes) > 1
+        words = f"{len(sizes)} batches of {sizes[0]}" if same else f"batches of {', '.join(map(str, sizes))}"
         side = "at the start" if settings.get("update") == "before" else "at the end"
         first = f", after {initial} episodes of exploration" if initial else ""
-        return f"{side} of each batch of {', '.join(map(str, sizes))} episodes{first}"
+        return f"{side} of each of {words} episodes{first}"
     if schedule == "geometric":
         return f"when the measurements have grown by the factor {settings.get('growth', 2.0):g}"
     if schedule == "on-misfit":

@@ -46,7 +46,9 @@ def find(directories: Sequence[Path]) -> Found:
 def _places(directory: Path, problems: list[str]) -> list[Path]:
     """The run directories in or below `directory`, in the order of their names; what is in the way goes to `problems`."""
     if not directory.is_dir():
-        problems.append(f"{directory} is a file, not a directory" if directory.exists() else f"{directory} does not exist")
+        problems.append(
+            f"{directory} is a file, not a directory" if directory.exists() else f"{directory} does not exist"
+        )
         return []
     found, seen, before = [], set[Path](), len(problems)
     unreadable = lambda error: problems.append(f"{error.filename} cannot be read: {error.strerror}")  # noqa: E731

@@ -40,6 +40,14 @@ function number(value, digits = 3) {
   return value.toLocaleString("en", { minimumFractionDigits: 0, maximumFractionDigits: places }).replace("-", "−");
 }
 
+/** A mean with as many digits as its spread supports: "0.9738 ± 0.0071", "632 ± 11". */
+function withSpread(mean, spread) {
+  if (Math.abs(mean) < 1e-3 || Math.abs(mean) >= 1e9) return `${number(mean)} ± ${number(spread, 2)}`;
+  const places = Math.min(4, Math.max(0, 1 - Math.floor(Math.log10(spread))));
+  const round = (value) => value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places }).replace("-", "−");
+  return Number(spread.toFixed(places)) === 0 ? number(mean) : `${round(mean)} ± ${round(spread)}`;
+}
+
 /** "3 runs", "1 run". */
 function counted(count, word) {
   return `${number(count)} ${word}${count === 1 ? "" : "s"}`;
@@ -84,6 +92,13 @@ function scale([low, high], [from, to], log, room) {
   place.low = low;
   place.ticks = log ? logTicks(low, high, room) : ticks(low, high, room);
   return place;
+}
+
+/** The label of a tick: as many digits as tell it from its neighbours. */
+function tickText(value, all) {
+  const gap = all.length > 1 ? Math.abs(all[1] - all[0]) : Math.abs(value);
+  const digits = value && gap ? 1 + Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(gap) + 1e-9) : 3;
+  return number(value, Math.max(3, digits));
 }
 
 function ticks(low, high, room) {

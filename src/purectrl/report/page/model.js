@@ -59,10 +59,15 @@ function has(run, column) {
   return run.course[column]?.some((value) => value !== null) ?? false;
 }
 
-/** The points [x, y] of a run where both are known. */
+// regret is read on logarithmic axes, rewards are not
+state.logX = state.logY = byExperiment(DATA.runs).every(([, runs]) => resultOf(runs) === "average_gap");
+
+/** The points [x, y] of a run where both are known; the last value holds to where the run is now. */
 function points(run, x, y) {
   const [xs, ys] = [run.course[x] ?? [], run.course[y] ?? []];
-  return xs.map((value, row) => [value, ys[row]]).filter(([a, b]) => a !== null && b !== null && b !== undefined);
+  const known = xs.map((value, row) => [value, ys[row]]).filter(([a, b]) => a !== null && b !== null && b !== undefined);
+  const held = known.length && xs.at(-1) > known.at(-1)[0];
+  return held ? [...known, [xs.at(-1), known.at(-1)[1]]] : known;
 }
 
 const MOST_STEPS = 160;
@@ -106,7 +111,7 @@ function meanText(runs, read) {
   if (!values.length || values.some((value) => typeof value !== "number" && typeof value !== "boolean")) return "–";
   if (values.every((value) => typeof value === "boolean")) return `${values.filter(Boolean).length} of ${values.length}`;
   const { mean, spread } = moments(values.map(Number));
-  return spread ? `${number(mean)} ± ${number(spread, 2)}` : number(mean);
+  return spread ? withSpread(mean, spread) : number(mean);
 }
 
 const runName = (run) => `${DATA.groups[run.group].label}, seed ${run.seed}`;

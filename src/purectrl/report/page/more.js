@@ -22,32 +22,47 @@ function ledger(runs) {
 }
 
 function evaluation(runs) {
-  const names = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))];
-  const rows = runs.filter((run) => run.finished).map((run) => [named(DATA.groups[run.group], longName(run)), number(run.ledger.evaluation_rollouts),
-    ...names.map((name) => number(run.metrics[name]))]);
-  const fresh = runs.filter((run) => run.evaluation);
-  const columns = [...new Set(fresh.flatMap((run) => Object.keys(run.evaluation.metrics)))];
+  const own = byExperiment(runs.filter((run) => run.finished)).flatMap(([experiment, members]) => [element("h3", {}, experiment),
+    metricTable(members, (run) => run.metrics, { "test rollouts": (run) => run.ledger.evaluation_rollouts })]);
+  const fresh = byExperiment(runs.filter((run) => run.evaluation)).flatMap(([experiment, members]) => [
+    element("h3", {}, `${experiment}: fresh episodes afterwards (purectrl evaluate)`),
+    metricTable(members, (run) => run.evaluation.metrics, { episodes: (run) => run.evaluation.episodes, "their seed": (run) => run.evaluation.seed })]);
   return section("evaluation", "Evaluation, kept apart",
-    "Test episodes cost the budget nothing, and the learner never saw them. What a run found about its own plans:",
-    rows.length ? scrolled(table(["run", "test rollouts", ...names.map(metricName)], rows, "cards")) : element("p", {}, "No run has finished."),
-    fresh.length ? element("h3", {}, "Fresh episodes afterwards (purectrl evaluate)") : null,
-    fresh.length ? scrolled(table(["run", "episodes", "seed of the episodes", ...columns.map(metricName)], fresh.map((run) => [named(DATA.groups[run.group], longName(run)),
-      number(run.evaluation.episodes), number(run.evaluation.seed), ...columns.map((name) => number(run.evaluation.metrics[name]))]), "cards")) : null);
+    "Test episodes cost the budget nothing, and the learner never saw them. What each run found about its own plans:",
+    ...(own.length ? own : [element("p", {}, "No run has finished.")]), ...fresh);
+}
+
+/** A row for each run: some counts, then all of its metrics. */
+function metricTable(runs, metrics, counts) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(metrics(run))))];
+  const rows = runs.map((run) => [named(DATA.groups[run.group], runName(run)), ...Object.values(counts).map((read) => number(read(run))),
+    ...names.map((name) => number(metrics(run)[name]))]);
+  return scrolled(table(["run", ...Object.keys(counts), ...names.map(metricName)], rows, "cards"));
 }
 
 const written = (value) => (Array.isArray(value) ? value.join(", ") : value === null || value === undefined ? "–" : String(value));
 
 function settings(runs) {
-  const groups = byGroup(runs);
-  const names = [...new Set(groups.flatMap(({ group }) => Object.keys(group.settings)))];
-  const differing = names.filter((name) => new Set(groups.map(({ group }) => JSON.stringify(group.settings[name]))).size > 1);
-  const head = ["setting", ...groups.map(({ group }) => `${group.experiment}, ${group.label}`)];
-  const compared = groups.length > 1 && groups.length <= 8 && differing.length
-    ? [element("h3", {}, "Settings that differ"), scrolled(table(head, differing.map((name) => [name, ...groups.map(({ group }) => written(group.settings[name]))]), "words"))] : [];
-  const all = groups.map(({ group, runs: own }) => element("details", {}, element("summary", {}, named(group, `${group.experiment}, ${group.label}`)),
+  const compared = byExperiment(runs).flatMap(([experiment, members]) => differences(experiment, byGroup(members)));
+  const all = byGroup(runs).map(({ group, runs: own }) => element("details", {}, element("summary", {}, named(group, `${group.experiment}, ${group.label}`)),
     scrolled(table(["setting", "value"], Object.entries(group.settings).map(([name, value]) => [name, written(value)]), "words")),
     scrolled(table(["package", "version"], Object.entries(group.versions).map(([name, value]) => [name, written(value)]), "words")),
-    element("ul", {}, own.map((run) => element("li", {}, `seed ${run.seed}: `, element("code", {}, run.place),
-      run.records > (run.course.updated ?? []).length ? ` (${number(run.records)} records, ${number(run.course.updated.length)} shown)` : ` (${number(run.records)} records)`)))));
+    element("ul", {}, own.map((run) => element("li", {}, `seed ${run.seed}: `, element("code", {}, run.place), ` (${recordsOf(run)})`)))));
   return section("settings", "Settings and versions", null, ...compared, element("h3", {}, "All settings, versions and places"), ...all);
+}
+
+function recordsOf(run) {
+  const shown = run.course.updated?.length ?? 0;
+  return shown < run.records ? `${counted(run.records, "record")}, thinned to ${number(shown)}` : counted(run.records, "record");
+}
+
+const MOST_COMPARED = 8;
+
+/** The settings in which the groups of an experiment differ, side by side. */
+function differences(experiment, groups) {
+  const names = [...new Set(groups.flatMap(({ group }) => Object.keys(group.settings)))];
+  const differing = names.filter((name) => new Set(groups.map(({ group }) => JSON.stringify(group.settings[name]))).size > 1);
+  if (!differing.length || groups.length > MOST_COMPARED) return [];
+  const rows = differing.map((name) => [name, ...groups.map(({ group }) => written(group.settings[name]))]);
+  return [element("h3", {}, `${experiment}: settings that differ`), scrolled(table(["setting", ...groups.map(({ group }) => group.label)], rows, "words"))];
 }

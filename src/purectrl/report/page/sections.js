@@ -158,20 +158,27 @@ const KINDS = ["drift", "reward", "both"];
 
 function updated(runs) {
   const axis = state.strip;
-  const strips = runs.slice(0, MOST_STRIPS);
-  const several = byExperiment(runs).length > 1;
-  const series = strips.map((run, row) => ({ type: "ticks", look: DATA.groups[run.group].look,
-    points: run.course.updated ? run.course.updated.map((which, n) => [run.course[axis][n], row, which]).filter(([, , which]) => which) : [] }));
-  const names = strips.map((run) => (several ? longName(run) : runName(run)));
-  const counts = strips.map((run) => `${longName(run)}: ${counted(run.ledger.updates, "update")}`);
   const rules = byGroup(runs).map(({ group }) => [named(group, `${group.experiment}, ${group.label}`), group.rule]);
   const controls = element("div", { class: "controls" }, element("span", { role: "group", "aria-label": "Against" }, "against",
     CURRENCIES.filter((name) => name !== "updates").map((name) => press(name, axis === name, () => change({ strip: name })))));
-  const note = runs.length > MOST_STRIPS ? `the first ${MOST_STRIPS} of ${runs.length} runs; filter to see others` : "";
+  const strips = byExperiment(runs).map(([experiment, members]) => updateStrips(experiment, members, axis));
   return section("updated", "When it updated, and why", null, scrolled(table(["algorithm", "updates"], rules, "words")), controls,
-    chart({ title: `Updates against ${axis}`, note, x: { label: axis, log: state.logX }, y: { names }, series, words: `Updates of each run. ${counts.join(". ")}.`,
-      table: () => ({ columns: ["run", axis, "updated"], rows: series.flatMap((one) => one.points.map(([at, row, which]) => [names[row], at, KINDS[which - 1]])) }) }),
-    ...misfit(runs));
+    element("div", { class: "panels" }, strips), ...misfit(runs));
+}
+
+/** A row for each run, a tick for each update. */
+function updateStrips(experiment, runs, axis) {
+  const shown = runs.slice(0, MOST_STRIPS);
+  const series = shown.map((run, row) => ({ type: "ticks", look: DATA.groups[run.group].look,
+    points: (run.course.updated ?? []).map((which, n) => [run.course[axis][n], row, which]).filter(([, , which]) => which) }));
+  const names = shown.map(runName);
+  const most = Math.max(...runs.map((run) => spent(run, axis)));
+  const note = runs.length > MOST_STRIPS ? `the first ${MOST_STRIPS} of ${runs.length} runs; filter to see others` : "";
+  return chart({ title: `${experiment}: updates against ${axis}`, note, series, y: { names },
+    x: { label: axis, log: state.logX, domain: state.logX ? undefined : [0, most] },
+    words: `Updates of each run of ${experiment}. ${shown.map((run) => `${runName(run)}: ${counted(run.ledger.updates, "update")}`).join(". ")}.`,
+    table: () => ({ columns: ["run", axis, "updated"],
+      rows: series.flatMap((one) => one.points.map(([at, row, which]) => [names[row], at, KINDS[which - 1]])) }) });
 }
 
 /** Excess loss against the threshold of Algorithm 2, where a run recorded it. */
