@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -28,22 +29,31 @@ class Browser:
         read, write = (fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (to_browser[0], from_browser[1]))
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"]
         flags += [f"--user-data-dir={folder}", "--autoplay-policy=no-user-gesture-required", "--hide-scrollbars"]
-        command = ["sh", "-c", f'exec "$0" "$@" 3<&{read} 4>&{write}', executable(), *flags]
+        become = f"import os, sys; os.dup2({read}, 3); os.dup2({write}, 4); os.execvp(sys.argv[1], sys.argv[1:])"
+        command = [sys.executable, "-c", become, executable(), *flags]
         self.log = open(folder / "log", "wb")  # noqa: SIM115
         self.process = subprocess.Popen(command, pass_fds=(read, write), stdout=self.log, stderr=self.log)
         for end in (to_browser[0], from_browser[1], read, write):
             os.close(end)
         self._in, self._out, self._buffer = from_browser[0], to_browser[1], b""
         self._numbers, self.session, self.events = itertools.count(1), None, []
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.ask(f"{domain}.enable")
 
     def __enter__(self):
+        try:
+            target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+            self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.ask(f"{domain}.enable")
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Ends the browser."""
         self.process.terminate()
         self.process.wait(PATIENCE)
         for end in (self._in, self._out):

@@ -89,14 +89,15 @@ def test_every_section_is_drawn(opened):
     expected = ["glance", "currencies", "measured", "updated", "coverage", "media", "ledger", "evaluation", "settings"]
     assert sections == expected
     assert count(opened, "#currencies .chart") == 2  # one for each experiment
-    assert count(opened, "#currencies path.mean") == 4  # two means, the run that has not finished, the only run of ou
-    assert count(opened, "#currencies path.run") == 5
+    assert count(opened, "#currencies path.mean") == 3  # two means, and the only run of ou
+    assert count(opened, "#currencies path.run") == 6
     assert count(opened, "#currencies path.band") == 2
     assert count(opened, "#measured path.dots") == 1
     assert count(opened, "#measured rect") == 50
     assert count(opened, "#updated path.ticks") == 7
-    assert "NaN" not in opened.do("document.querySelector('main').innerHTML")
-    assert "undefined" not in opened.do("document.querySelector('main').innerHTML")
+    drawings = opened.do("[...document.querySelectorAll('main svg')].map((node) => node.outerHTML).join()")
+    assert "NaN" not in drawings
+    assert "undefined" not in drawings + opened.do("document.querySelector('main').textContent")
 
 
 def test_means_are_those_of_the_finished_runs(opened, folder):
