@@ -2,8 +2,8 @@
 
 `finding` looks for runs, `run` and `records` read one, `courses`, `times` and `media` say what of it is shown, `document`
 puts it together. The page itself is `template.html` with `style.css` and these scripts, in the order in which they need each
-other: `format.js` (numbers, elements), `chart.js` (one chart), `model.js` (filters, means), `sections.js` and `more.js`
-(what is on the page) and `page.js`, which starts them.
+other: `format.js` (numbers, elements), `chart.js` (one chart), `model.js` (filters, means), `parts.js` (tables, buttons),
+`sections.js`, `episodes.js` and `tables.js` (what is on the page), and `page.js`, which starts them.
 """
 
 import re
@@ -17,7 +17,7 @@ from purectrl.experiments.files import to_json, write_atomically
 from purectrl.report.page.document import document
 from purectrl.report.page.finding import find
 
-SCRIPTS = ("format.js", "chart.js", "model.js", "sections.js", "more.js", "page.js")
+SCRIPTS = ("format.js", "chart.js", "model.js", "parts.js", "sections.js", "episodes.js", "tables.js", "page.js")
 """In the order in which they need each other."""
 MARK = b"<!doctype html>\n<!-- made by purectrl report -->\n"
 """How a report begins: a file that begins otherwise is not overwritten."""

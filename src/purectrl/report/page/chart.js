@@ -1,4 +1,4 @@
-/* One chart: axes, lines with bands, dots, ticks, bars; a cursor for mouse, finger and keyboard; a table of its numbers. */
+/* One chart: axes, lines with bands, dots, ticks, bars; a cursor for mouse, finger and keyboard; a table of numbers. */
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
 
@@ -11,8 +11,9 @@ function look(index) {
  * A figure.
  *
  * spec.title, spec.note: what it shows; spec.words: the same for those who do not see it.
- * spec.x, spec.y: {label, log, domain, names}; with names the axis has a row for each.
- * spec.series: {type: "line" | "dots" | "ticks" | "bars", name, look, points: [[x, y], ...], band: [[x, low, high], ...], faint}
+ * spec.x, spec.y: {label, log, domain, names}; with names the y axis has a row for each.
+ * spec.series: {type: "line" | "dots" | "ticks" | "bars", name, look, points: [[x, y], ...]}; a line may be faint and
+ *   have a band: [[x, low, high], ...].
  * spec.rules: [{y, label}], horizontal lines.
  * spec.table: () => {columns, rows}.
  */
@@ -38,7 +39,7 @@ function dataTable(make) {
   const details = element("details", { class: "data", ontoggle: () => {
     if (!details.open || details.querySelector("table")) return;
     const { columns, rows } = make();
-    details.append(element("div", { class: "scroll" }, table(columns, rows.map((row) => row.map((cell) => number(cell, 5))))));
+    details.append(scrolled(table(columns, rows.map((row) => row.map((cell) => number(cell, 5))))));
   } }, element("summary", {}, "data"));
   return details;
 }
@@ -60,7 +61,7 @@ function draw(plot, spec, width) {
       drawn("text", { class: "mark", x: box.right, y: y(rule.y) - 5, "text-anchor": "end" }, rule.label));
   }
   plot.replaceChildren(image);
-  if (spec.series.some((series) => series.type === "line")) cursor(plot, image, spec, x, y, box);
+  if (spec.series.some((series) => series.type === "line")) cursor(plot, image, spec, x, box);
 }
 
 /** What an axis must hold, with a little air where it is linear. */
@@ -89,7 +90,8 @@ function axes(image, spec, box, x, y) {
   (spec.y.names ?? []).forEach((name, row) => {
     const most = Math.floor((box.left - 8) / 6.2);
     const short = name.length > most ? `${name.slice(0, most - 1)}…` : name;
-    image.append(drawn("text", { x: box.left - 6, y: y(row) + 4, "text-anchor": "end" }, short, drawn("title", {}, name)));
+    const place = { x: box.left - 6, y: y(row) + 4, "text-anchor": "end" };
+    image.append(drawn("text", place, short, drawn("title", {}, name)));
   });
   image.append(drawn("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
     drawn("text", { x: (box.left + box.right) / 2, y: box.bottom + 31, "text-anchor": "middle" }, spec.x.label));
@@ -99,37 +101,47 @@ const inside = (log, value) => value !== null && (!log || value > 0);
 
 /** A value holds until the next one: a policy is in use until the next update. */
 function steps(points, x, y) {
-  return points.map(([at, value], n) => (n ? `H${x(at).toFixed(1)}V${y(value).toFixed(1)}` : `M${x(at).toFixed(1)} ${y(value).toFixed(1)}`)).join("");
+  const places = points.map(([at, value]) => [x(at).toFixed(1), y(value).toFixed(1)]);
+  return places.map(([across, down], n) => (n ? `H${across}V${down}` : `M${across} ${down}`)).join("");
 }
 
 const MARKS = {
   line(image, series, x, y, box, spec) {
     const good = series.points.filter(([at, value]) => inside(spec.x.log, at) && inside(spec.y.log, value));
-    const style = `stroke: ${series.look.colour}; fill: none`;
-    if (series.band?.length) image.append(drawn("path", { class: "band", d: band(series, x, y, spec), style: `fill: ${series.look.colour}; opacity: 0.16` }));
+    const { colour, dash } = series.look;
+    const style = `stroke: ${colour}; fill: none`;
+    if (series.band?.length) {
+      const shade = `fill: ${colour}; opacity: 0.16`;
+      image.append(drawn("path", { class: "band", d: band(series, x, y, spec), style: shade }));
+    }
     if (!good.length) return;
-    const weight = series.faint ? 1 : 2.2;
-    image.append(drawn("path", { class: series.faint ? "run" : "mean", d: steps(good, x, y), style,
-      "stroke-width": weight, "stroke-dasharray": series.look.dash, opacity: series.faint ? 0.38 : 1, "stroke-linejoin": "round" }));
-    const changes = good.filter(([, value], n) => !n || value !== good[n - 1][1]); // a value that is merely held has no dot
+    const weight = series.faint
+      ? { class: "run", "stroke-width": 1, opacity: 0.38 }
+      : { class: "mean", "stroke-width": 2.2, "stroke-linejoin": "round" };
+    image.append(drawn("path", { d: steps(good, x, y), style, "stroke-dasharray": dash, ...weight }));
+    // a value that is merely held has no dot
+    const changes = good.filter(([, value], n) => !n || value !== good[n - 1][1]);
     if (changes.length <= 40 && !series.faint) {
       image.append(drawn("path", { d: dots(changes, x, y), style, "stroke-width": 6, "stroke-linecap": "round" }));
     }
   },
-  dots(image, series, x, y) {
-    image.append(drawn("path", { class: "dots", d: dots(series.points, x, y), style: `stroke: ${series.look.colour}`, "stroke-width": series.size ?? 2.6,
-      "stroke-linecap": "round", opacity: series.opacity ?? 0.8 }));
+  dots(image, series, x, y, box, spec) {
+    const good = series.points.filter(([at, value]) => inside(spec.x.log, at) && inside(spec.y.log, value));
+    const round = { "stroke-width": series.size, "stroke-linecap": "round", opacity: series.opacity ?? 0.8 };
+    const style = `stroke: ${series.look.colour}`;
+    image.append(drawn("path", { class: "dots", d: dots(good, x, y), style, ...round }));
   },
   ticks(image, series, x, y) {
-    const marks = series.points.map(([at, row]) => `M${x(at).toFixed(1)} ${(y(row) - 5).toFixed(1)}v10`).join("");
-    image.append(drawn("path", { class: "ticks", d: marks, style: `stroke: ${series.look.colour}`, "stroke-width": 1.6 }));
+    const d = series.points.map(([at, row]) => `M${x(at).toFixed(1)} ${(y(row) - 5).toFixed(1)}v10`).join("");
+    image.append(drawn("path", { class: "ticks", d, style: `stroke: ${series.look.colour}`, "stroke-width": 1.6 }));
   },
   bars(image, series, x, y) {
     const step = series.points.length > 1 ? series.points[1][0] - series.points[0][0] : 1;
+    const width = Math.max(0.5, x(step) - x(0) - 1);
     for (const [at, value] of series.points) {
-      const bar = drawn("rect", { x: x(at - step / 2) + 0.5, width: Math.max(0.5, x(step) - x(0) - 1), y: y(value), height: Math.max(0, y(0) - y(value)),
-        style: `fill: ${series.look.colour}`, opacity: 0.85 }, drawn("title", {}, `${number(at)}: ${number(value)}`));
-      image.append(bar);
+      const size = { x: x(at - step / 2) + 0.5, y: y(value), width, height: Math.max(0, y(0) - y(value)) };
+      image.append(drawn("rect", { ...size, style: `fill: ${series.look.colour}`, opacity: 0.85 },
+        drawn("title", {}, `${number(at)}: ${number(value)}`)));
     }
   },
 };
@@ -143,8 +155,10 @@ function band(series, x, y, spec) {
   const good = series.band.filter(([at, , high]) => inside(spec.x.log, at) && inside(spec.y.log, high));
   if (!good.length) return "";
   const above = steps(good.map(([at, , high]) => [at, high]), x, y);
-  const below = good.map(([at, low]) => [x(at).toFixed(1), y(spec.y.log ? Math.max(low, y.low) : low).toFixed(1)]).reverse();
-  return `${above}${below.map(([across, down], n) => `V${down}${n < below.length - 1 ? `H${below[n + 1][0]}` : ""}`).join("")}Z`;
+  const floor = (low) => (spec.y.log ? Math.max(low, y.low) : low);
+  const below = good.map(([at, low]) => [x(at).toFixed(1), y(floor(low)).toFixed(1)]).reverse();
+  const back = below.map(([, down], n) => (n < below.length - 1 ? `V${down}H${below[n + 1][0]}` : `V${down}`));
+  return `${above}${back.join("")}Z`;
 }
 
 /** The value that holds at `at`, or null before the first. */
@@ -158,26 +172,30 @@ function heldAt(points, at) {
   return low ? points[low - 1][1] : null;
 }
 
+const MOST_TOLD = 12;
+
 /** A vertical line that follows mouse, finger or arrow keys and says what holds there. */
-function cursor(plot, image, spec, x, y, box) {
+function cursor(plot, image, spec, x, box) {
   const line = drawn("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
   const tip = element("div", { class: "tip", hidden: true });
   image.append(line);
   plot.append(tip);
-  const main = spec.series.filter((series) => series.type === "line" && !series.faint && series.points.length).slice(0, 12);
-  const stops = [...new Set(main.flatMap((series) => series.points.map(([at]) => at)))].filter((at) => inside(spec.x.log, at)).sort((a, b) => a - b);
+  const main = spec.series.filter((series) => series.type === "line" && !series.faint && series.points.length);
+  const told = main.slice(0, MOST_TOLD);
+  const places = new Set(told.flatMap((series) => series.points.map(([at]) => at)));
+  const stops = [...places].filter((at) => inside(spec.x.log, at)).sort((a, b) => a - b);
   let stop = -1;
-  const hide = () => { line.setAttribute("visibility", "hidden"); tip.hidden = true; };
+  const hide = () => {
+    line.setAttribute("visibility", "hidden");
+    tip.hidden = true;
+  };
   const show = (at) => {
     const pixel = x(at);
     line.setAttribute("x1", pixel);
     line.setAttribute("x2", pixel);
     line.setAttribute("visibility", "visible");
-    tip.replaceChildren(element("div", {}, `${number(at, 4)} ${spec.x.label}`), ...main.map((series) => {
-      const spread = series.band && heldAt(series.band.map(([where, low, high]) => [where, (high - low) / 2]), at);
-      const swatch = element("i", { style: `background: ${series.look.colour}` });
-      return element("div", {}, swatch, `${series.name} `, element("b", {}, number(heldAt(series.points, at))), spread ? ` ± ${number(spread, 2)}` : "");
-    }));
+    const heading = element("div", {}, `${number(at, 4)} ${spec.x.label}`);
+    tip.replaceChildren(heading, ...told.map((series) => tipLine(series, at)));
     tip.hidden = false;
     const side = pixel > (box.left + box.right) / 2;
     tip.style.left = side ? "auto" : `${pixel + 10}px`;
@@ -185,8 +203,8 @@ function cursor(plot, image, spec, x, y, box) {
     tip.style.top = `${box.top}px`;
   };
   image.addEventListener("pointermove", (event) => {
-    const at = x.back(Math.min(box.right, Math.max(box.left, event.clientX - image.getBoundingClientRect().left)));
-    show(at);
+    const across = event.clientX - image.getBoundingClientRect().left;
+    show(x.back(Math.min(box.right, Math.max(box.left, across))));
   });
   image.addEventListener("pointerleave", hide);
   plot.onblur = hide;
@@ -197,4 +215,12 @@ function cursor(plot, image, spec, x, y, box) {
     stop = Math.min(stops.length - 1, Math.max(0, stop + move));
     show(stops[stop]);
   };
+}
+
+/** What one series says at `at`. */
+function tipLine(series, at) {
+  const spread = series.band && heldAt(series.band.map(([where, low, high]) => [where, (high - low) / 2]), at);
+  return element("div", {},
+    element("i", { style: `background: ${series.look.colour}` }), `${series.name} `,
+    element("b", {}, number(heldAt(series.points, at))), spread ? ` ± ${number(spread, 2)}` : "");
 }

@@ -86,12 +86,19 @@ def _labels(algorithm: str, siblings: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _prefixed(run: Run) -> dict[str, Any]:
-    """The versions of a run, told apart from its settings; "version of jax" reads well in a label."""
+    """The versions of a run, told apart from its settings: "with jax 0.10.2" reads well in a label."""
     return {f"with {name}": version for name, version in run.versions.items()}
 
 
 def _word(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A value as it stands in a label.
+
+    >>> _word(65536), _word([2, 4]), _word("uniform")
+    ('65,536', '2 4', 'uniform')
+    """
+    if isinstance(value, list):
+        return " ".join(map(_word, value))
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:

@@ -22,7 +22,8 @@ function filled(node, attributes, children) {
   return node;
 }
 
-const RAISED = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+const raised = (digit) => (digit === "-" ? "⁻" : RAISED[digit]);
 
 /** A number for people: 65,536 and 0.978 and 2.0·10⁻⁵; a dash where there is none. */
 function number(value, digits = 3) {
@@ -34,7 +35,7 @@ function number(value, digits = 3) {
   if (size < 1e-3 || size >= 1e9) {
     const power = Math.floor(Math.log10(size) + 1e-12);
     const front = (value / 10 ** power).toFixed(1).replace("-", "−");
-    return `${front}·10${[...String(power)].map((digit) => RAISED[digit]).join("")}`;
+    return `${front}·10${[...String(power)].map(raised).join("")}`;
   }
   const places = Number.isInteger(value) ? 0 : Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
   return value.toLocaleString("en", { minimumFractionDigits: 0, maximumFractionDigits: places }).replace("-", "−");
@@ -44,7 +45,8 @@ function number(value, digits = 3) {
 function withSpread(mean, spread) {
   if (Math.abs(mean) < 1e-3 || Math.abs(mean) >= 1e9) return `${number(mean)} ± ${number(spread, 2)}`;
   const places = Math.min(4, Math.max(0, 1 - Math.floor(Math.log10(spread))));
-  const round = (value) => value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places }).replace("-", "−");
+  const digits = { minimumFractionDigits: places, maximumFractionDigits: places };
+  const round = (value) => value.toLocaleString("en", digits).replace("-", "−");
   return Number(spread.toFixed(places)) === 0 ? number(mean) : `${round(mean)} ± ${round(spread)}`;
 }
 
@@ -60,10 +62,15 @@ function listed(words) {
 
 /** A column's name as people say it. */
 const SPOKEN = {
-  reward: "measured reward", test_reward: "reward in tests", test_return: "return in tests", gap: "gap of the plan in use",
-  average_gap: "average gap (regret / rollouts)", covered: "truth in both sets", covered_so_far: "truth in both sets so far",
-  excess_drift: "excess loss of the drift / β", excess_reward: "excess loss of the reward / β",
-  kl_pretrained: "divergence from the pretrained model", seconds: "seconds", rollouts: "rollouts",
+  reward: "measured reward",
+  test_reward: "reward in tests",
+  test_return: "return in tests",
+  gap: "gap of the plan in use",
+  average_gap: "average gap (regret / rollouts)",
+  covered: "truth in both sets",
+  covered_so_far: "truth in both sets so far",
+  excess_drift: "excess loss of the drift / β",
+  excess_reward: "excess loss of the reward / β",
 };
 function spoken(name) {
   return SPOKEN[name] ?? name.replace(/^test_(.*)$/, "$1 in tests").replaceAll("_", " ");
@@ -81,7 +88,8 @@ function extent(values) {
 /** From numbers to pixels, linear or logarithmic, with ticks at round numbers. */
 function scale([low, high], [from, to], log, room) {
   if (!(low <= high)) [low, high] = log ? [1, 10] : [0, 1];
-  if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+  const air = (Math.abs(low) || 1) / 2;
+  if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - air, high + air];
   const of = log ? Math.log10 : (value) => value;
   const start = of(low), width = of(high) - start;
   const place = (value) => from + ((of(value) - start) / width) * (to - from);
@@ -106,7 +114,9 @@ function ticks(low, high, room) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
   const found = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) found.push(Number((n * step).toPrecision(12)));
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) {
+    found.push(Number((n * step).toPrecision(12)));
+  }
   return found;
 }
 

@@ -65,7 +65,7 @@ state.logX = state.logY = byExperiment(DATA.runs).every(([, runs]) => resultOf(r
 /** The points [x, y] of a run where both are known; the last value holds to where the run is now. */
 function points(run, x, y) {
   const [xs, ys] = [run.course[x] ?? [], run.course[y] ?? []];
-  const known = xs.map((value, row) => [value, ys[row]]).filter(([a, b]) => a !== null && b !== null && b !== undefined);
+  const known = xs.map((value, row) => [value, ys[row] ?? null]).filter(([a, b]) => a !== null && b !== null);
   const held = known.length && xs.at(-1) > known.at(-1)[0];
   return held ? [...known, [xs.at(-1), known.at(-1)[1]]] : known;
 }
@@ -73,28 +73,32 @@ function points(run, x, y) {
 const MOST_STEPS = 160;
 
 /**
- * Mean and standard deviation over the finished runs of a group, where all of them have a value.
- * Before the first value of the slowest to start and after the last of the first to end there is no mean.
+ * Mean and standard deviation over the finished runs of a group, from where all of them have a value.
+ * A run that has ended keeps its last value: what it learned does not go away while slower ones go on.
  */
 function meanOf(runs, x, y) {
   const courses = runs.filter((run) => run.finished).map((run) => points(run, x, y));
   if (courses.length < 2 || courses.some((course) => !course.length)) return null;
   const from = Math.max(...courses.map((course) => course[0][0]));
-  const to = Math.min(...courses.map((course) => course.at(-1)[0]));
-  let places = [...new Set(courses.flatMap((course) => course.map(([at]) => at)))].filter((at) => at >= from && at <= to).sort((a, b) => a - b);
-  if (places.length > MOST_STEPS) {
-    const kept = new Set();
-    for (let n = 0; n < MOST_STEPS / 2; n++) {
-      kept.add(Math.round((n / (MOST_STEPS / 2 - 1)) * (places.length - 1)));
-      kept.add(Math.round(places.length ** (n / (MOST_STEPS / 2 - 1)) - 1));
-    }
-    places = places.filter((_, n) => kept.has(n));
-  }
-  return places.map((at) => {
+  const all = new Set(courses.flatMap((course) => course.map(([at]) => at)));
+  const places = [...all].filter((at) => at >= from).sort((a, b) => a - b);
+  return thinned(places).map((at) => {
     const values = courses.map((course) => heldAt(course, at));
     const { mean, spread } = moments(values);
     return { at, mean, spread, count: values.length };
   });
+}
+
+/** Some of many places, evenly and logarithmically, both ends among them. */
+function thinned(places) {
+  if (places.length <= MOST_STEPS) return places;
+  const kept = new Set();
+  for (let n = 0; n < MOST_STEPS / 2; n++) {
+    const share = n / (MOST_STEPS / 2 - 1);
+    kept.add(Math.round(share * (places.length - 1)));
+    kept.add(Math.round(places.length ** share - 1));
+  }
+  return places.filter((_, n) => kept.has(n));
 }
 
 /** Mean and standard deviation (n − 1) of numbers; no spread of a single one. */
@@ -105,12 +109,14 @@ function moments(values) {
   return { mean, spread: Math.sqrt(squares / (values.length - 1)) };
 }
 
-/** "0.978 ± 0.012", "0.978" of one run; a dash where a run does not say, since a mean of the others would pass for one of all. */
+/** "0.978 ± 0.012"; a dash if a run does not say, since a mean of the others would pass for one of all. */
 function meanText(runs, read) {
   const values = runs.filter((run) => run.finished).map(read);
-  if (!values.length || values.some((value) => typeof value !== "number" && typeof value !== "boolean")) return "–";
-  if (values.every((value) => typeof value === "boolean")) return `${values.filter(Boolean).length} of ${values.length}`;
-  const { mean, spread } = moments(values.map(Number));
+  const kinds = new Set(values.map((value) => typeof value));
+  if (kinds.size !== 1) return "–";
+  if (kinds.has("boolean")) return `${values.filter(Boolean).length} of ${values.length}`;
+  if (!kinds.has("number")) return "–";
+  const { mean, spread } = moments(values);
   return spread ? withSpread(mean, spread) : number(mean);
 }
 
