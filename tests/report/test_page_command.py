@@ -101,6 +101,15 @@ def test_runs_with_other_settings_have_a_mean_of_their_own(sweep, tmp_path, caps
     assert labels == ["pure-base, measurements 60", "pure-base, measurements 80", "pure-low-switch"]
 
 
+def test_a_setting_that_an_older_run_did_not_know(sweep, tmp_path, capsys):
+    config = json.loads((sweep / "pure-base-seed1" / "config.json").read_text())
+    settings = {name: value for name, value in config["settings"].items() if name != "factor"}
+    change(sweep / "pure-base-seed1" / "config.json", settings=settings)
+    _, _, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
+    labels = {group["label"] for group in found["groups"]}
+    assert labels == {"pure-base, factor 5.0", "pure-base, without factor", "pure-low-switch"}
+
+
 def test_times_are_those_of_the_measurements(tmp_path, monkeypatch):
     """Also where they have moved to files of their own."""
     plain = measured_times(make(tmp_path / "plain", m=3))

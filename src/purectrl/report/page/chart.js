@@ -89,7 +89,7 @@ function axes(image, spec, box, x, y) {
   }
   (spec.y.names ?? []).forEach((name, row) => {
     const most = Math.floor((box.left - 8) / 6.2);
-    const short = name.length > most ? `${name.slice(0, most - 1)}…` : name;
+    const short = name.length > most ? `${name.slice(0, most - 8)}…${name.slice(-7)}` : name; // the seed stays
     const place = { x: box.left - 6, y: y(row) + 4, "text-anchor": "end" };
     image.append(drawn("text", place, short, drawn("title", {}, name)));
   });

@@ -76,10 +76,7 @@ def _labels(algorithm: str, siblings: Sequence[Sequence[Run]]) -> list[str]:
     facts = [{**kind[0].config["settings"], **_prefixed(kind[0])} for kind in siblings]
     names = dict.fromkeys(name for fact in facts for name in fact)
     apart = [name for name in names if len({json.dumps(fact.get(name)) for fact in facts}) > 1]
-    labels = [
-        ", ".join([algorithm, *(f"{name.replace('_', ' ')} {_word(fact.get(name))}" for name in apart)])
-        for fact in facts
-    ]
+    labels = [", ".join([algorithm, *(_fact(name, fact) for name in apart)]) for fact in facts]
     if len(apart) <= NAMED and len(set(labels)) == len(labels):
         return labels
     return [f"{algorithm}, settings {number}" for number in range(1, len(siblings) + 1)]
@@ -88,6 +85,12 @@ def _labels(algorithm: str, siblings: Sequence[Sequence[Run]]) -> list[str]:
 def _prefixed(run: Run) -> dict[str, Any]:
     """The versions of a run, told apart from its settings: "with jax 0.10.2" reads well in a label."""
     return {f"with {name}": version for name, version in run.versions.items()}
+
+
+def _fact(name: str, facts: Mapping[str, Any]) -> str:
+    """What a run says about `name`; an older one may not have known it."""
+    spoken = name.replace("_", " ")
+    return f"{spoken} {_word(facts[name])}" if name in facts else f"without {spoken}"
 
 
 def _word(value: Any) -> str:
@@ -164,7 +167,8 @@ def update_rule(settings: Mapping[str, Any]) -> str:
         words = f"{len(sizes)} batches of {sizes[0]}" if same else f"batches of {', '.join(map(str, sizes))}"
         side = "at the start" if settings.get("update") == "before" else "at the end"
         first = f", after {initial} episodes of exploration" if initial else ""
-        return f"{side} of each of {words} episodes{first}"
+        plural = "" if set(sizes) == {1} else "s"
+        return f"{side} of each of {words} episode{plural}{first}"
     if schedule == "geometric":
         return f"when the measurements have grown by the factor {settings.get('growth', 2.0):g}"
     if schedule == "on-misfit":
