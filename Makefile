@@ -53,6 +53,7 @@ benchmark: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/theory_speed.py
 	$(BIN)/python benchmarks/control_speed.py
 	$(BIN)/python benchmarks/diffusion_memory.py
+	$(BIN)/python benchmarks/report_speed.py
 	$(BIN)/python benchmarks/page.py
 
 format: $(VENV)/installed-dev

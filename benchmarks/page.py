@@ -170,6 +170,33 @@ def control_speed(values: dict[str, Any]) -> str:
     )
 
 
+def report_speed(values: dict[str, Any]) -> str:
+    """The section on what a report costs."""
+    rows = [
+        ("seconds to build it, start of Python included", values["build_seconds"], 10.0),
+        ("megabytes", values["megabytes"], 10.0),
+        ("seconds until Chromium has loaded and drawn it", values["load_seconds"], 2.0),
+    ]
+    lines = []
+    for what, found, mark in rows:
+        met = "not measured" if found is None else "met" if found < mark else "**missed**"
+        lines.append(f"| {what} | {'–' if found is None else f'{found:.3g}'} | under {mark:g} | {met} |")
+    return "\n".join(
+        [
+            "## What a report costs",
+            "",
+            f"`purectrl report` over {values['runs']} runs with {values['records']:,} records and {values['runs']} films. "
+            "The fastest of five.",
+            "",
+            "| | found | mark | |",
+            "|---|---|---|---|",
+            *lines,
+            "",
+            "Command: `python benchmarks/report_speed.py`",
+        ]
+    )
+
+
 def _growth(curve: dict[str, list[float]]) -> float:
     """1 where the time of a step grows in proportion."""
     x, y = curve["x"], curve["milliseconds"]
@@ -210,6 +237,7 @@ SECTIONS = {
     "theory_speed": theory_speed,
     "control_speed": control_speed,
     "diffusion_memory": diffusion_memory,
+    "report_speed": report_speed,
 }
 """Benchmarks by the name of their file; every other file is an item of the paper."""
 

@@ -16,7 +16,7 @@ SWEEP = ["sweep", "finite", "--algorithms", "pure-base", "--out", "OUT"]
 WRONG = [
     # commands, experiments, algorithms: a near miss is answered with the right name
     (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
-    (["frobnicate"], "unknown command 'frobnicate': (one of: evaluate, list, paper, resume, run, sweep)"),
+    (["frobnicate"], "unknown command 'frobnicate': (one of: evaluate, list, paper, report, resume, run, sweep)"),
     (["list", "all"], "list takes no arguments, got 'all'"),
     (["run"], "run needs an experiment first, one of: finite, lqr"),
     (["run", "--algorithm", "pure-base"], "run needs an experiment first"),

@@ -32,6 +32,7 @@ USAGE = """usage: purectrl COMMAND ...
   purectrl evaluate DIR                            the learned policy on fresh episodes
   purectrl sweep EXPERIMENT --algorithms A B --seeds 0:5 --out DIR
                                                    many runs, on all cores or with --engine ray on a cluster
+  purectrl report DIR... [--out report.html]       one page that shows and compares all runs in and below DIR
   purectrl paper                                   the paper's figures and tables: what each shows and costs
   purectrl paper ITEM --out DIR                    runs what is missing of one, then draws it; --quick: fewer seeds
 
@@ -89,6 +90,16 @@ class PaperArguments:
     """Runs at the same time; by default one a core."""
     quiet: bool = False
     """Show no progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportArguments:
+    """One HTML page that shows and compares runs. It needs no network and no other file."""
+
+    directories: tyro.conf.Positional[tuple[Path, ...]]
+    """Directories of runs, of sweeps, or of anything that has runs below it."""
+    out: Path = Path("report.html")
+    """The page; an earlier report there is replaced."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +193,21 @@ def sweep_command(arguments: Sequence[str]) -> int:
     return 0 if finished == len(specs) else 1
 
 
+def report_command(arguments: Sequence[str]) -> int:
+    """`purectrl report`."""
+    from purectrl.report.page import write_page
+
+    parsed = parse(ReportArguments, arguments, "purectrl report")
+    written = write_page(parsed.directories, parsed.out)
+    for note in written.notes:
+        print(f"note: {note}", file=sys.stderr)
+    for problem in written.problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    size = parsed.out.stat().st_size / 1e6
+    print(f"wrote {parsed.out}: {written.runs} run{'' if written.runs == 1 else 's'}, {size:.1f} MB")
+    return 1 if written.problems else 0
+
+
 def paper_command(arguments: Sequence[str]) -> int:
     """`purectrl paper`."""
     from purectrl.experiments.items import ITEMS, item_called
@@ -245,6 +271,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "resume": resume_command,
     "evaluate": evaluate_command,
     "sweep": sweep_command,
+    "report": report_command,
     "paper": paper_command,
 }
 
