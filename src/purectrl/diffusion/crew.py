@@ -2,12 +2,13 @@
 
 The first process leads: it runs the loop, asks for rewards, keeps the accounts and the run's directory. It alone knows the
 algorithm. The others follow: they do the jobs that it hands out, trajectories of a rollout and parts of an update. A job has
-its own random numbers, so that what comes out does not depend on who does it. With one process nothing is sent.
+its own random numbers, so that what comes out does not depend on who does it. With one process nothing is sent. Between
+several, torch.distributed pickles what passes and reads it again in memory: they trust each other, and no file is involved.
 """
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -55,6 +56,11 @@ class Crew:
         parts = self._gather([self._works[name](shared, job) for job in jobs[:: self.size]])
         self._waiting = False
         return [carried(parts[i % self.size][i // self.size], self.device) for i in range(len(jobs))]
+
+    def rounds(self, name: str, shared: Any, jobs: Sequence[Any]) -> Iterator[Any]:
+        """The same one after the other: no more jobs are under way than there are processes, for results that are large."""
+        for start in range(0, len(jobs), self.size):
+            yield from self.map(name, shared, jobs[start : start + self.size])
 
     def serve(self) -> None:
         """Does what the leader hands out until it dismisses us."""

@@ -4,7 +4,7 @@ A reward is a plain function of images [n, channels, height, width] in [0, 1] an
 sampler in denoising steps, T = S: a time inside a step is measured where the step ends.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,12 +101,6 @@ def denoising(
 
     crew.learn("rollout", paint)
 
-    def painted(plan: Plan, jobs: Sequence[Together]) -> Iterator[tuple[Together, Tensor]]:
-        """As many at a time as there are processes, so that no more images are in memory."""
-        for start in range(0, len(jobs), crew.size):
-            some = jobs[start : start + crew.size]
-            yield from zip(some, crew.map("rollout", plan, some), strict=True)
-
     def rollout(key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         chosen, steps = balanced(key.child("conditions"), len(times), len(conditions)), step_of(times)
         starts = range(0, len(times), chunk)
@@ -115,7 +109,7 @@ def denoising(
             for number, start in enumerate(starts)
         ]
         parts = []
-        for job, images in painted(plan, jobs):
+        for job, images in zip(jobs, crew.rounds("rollout", plan, jobs), strict=True):
             r = ask(reward, images, job.steps, [conditions[i] for i in job.asked], deterministic)
             with torch.no_grad():
                 seen = embed(images.flatten(0, 1)).unflatten(0, images.shape[:2])

@@ -73,35 +73,29 @@ def tuning_task(
             done += len(images)
         return Samples(np.concatenate(small), np.array(asked), np.concatenate(scores))
 
-    def judged(found: Samples) -> dict[str, float]:
-        seen = np.isin(found.classes, prompts)
-        return {
-            "reward": float(found.scores[seen].mean()),
-            "reward_held_out": float(found.scores[~seen].mean()),
-            "diversity": diversity(found),
-        }
-
     def probe(state: State, record: Record) -> dict[str, Any]:
         line = spent(record, config)
         if record.updated:
             found = drawn(state.output.plan, state.key.child("test"), config.test_images)
             gallery.show(f"update-{state.ledger.updates}", {"": found}, prompts, unseen)
-            line |= {EVALUATED: len(found.scores)} | {f"test_{name}": value for name, value in judged(found).items()}
+            line |= {EVALUATED: len(found.scores)} | {
+                f"test_{name}": value for name, value in judged(found, prompts).items()
+            }
         return line
 
     def metrics(state: State, records: list[dict[str, Any]]) -> dict[str, Any]:
         key, each = state.key.child("final"), FINAL * config.test_images
         before, after = drawn(pretrained, key, each), drawn(state.output.plan, key, each)
-        told = {f"{name}_pretrained": value for name, value in judged(before).items()}
+        told = {f"{name}_pretrained": value for name, value in judged(before, prompts).items()}
         rewards = {"reward_by_prompt": by_prompt(after), "reward_by_prompt_pretrained": by_prompt(before)}
         paths, key = prompts[: config.chunk], key.child("divergence")
         divergence = divergence_of(model, process, state.output.plan, paths, key, config)
-        return judged(after) | told | rewards | {"kl_pretrained": divergence} | totals(records)
+        return judged(after, prompts) | told | rewards | {"kl_pretrained": divergence} | totals(records)
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
         each = max(2, episodes // len((*prompts, *unseen)))
         found = drawn(plan, Key.from_seed(seed).child("evaluate"), each)
-        return judged(found) | {"reward_by_prompt": by_prompt(found)}
+        return judged(found, prompts) | {"reward_by_prompt": by_prompt(found)}
 
     def leave(plan: Plan, seed: int, directory: Path) -> list[Path]:
         key = Key.from_seed(seed).child("pictures")
@@ -155,6 +149,16 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
     if images.shape[-1] <= THUMBNAIL:
         return images
     return interpolate(torch.from_numpy(images), (THUMBNAIL, THUMBNAIL), mode="area").numpy()
+
+
+def judged(found: Samples, prompts: Sequence[str]) -> dict[str, float]:
+    """Mean reward of the measured prompts and of the others, and how different the images of a prompt are."""
+    seen = np.isin(found.classes, prompts)
+    return {
+        "reward": float(found.scores[seen].mean()),
+        "reward_held_out": float(found.scores[~seen].mean()),
+        "diversity": diversity(found),
+    }
 
 
 def diversity(found: Samples) -> float:
