@@ -23,6 +23,7 @@ from purectrl.experiments.settings import from_json, parse
 if TYPE_CHECKING:  # what these modules import is not needed to list things or to refuse a mistyped name
     from purectrl.experiments.paper import Item
     from purectrl.experiments.sweep import Outcome
+    from purectrl.experiments.tracking import Tracking
 
 USAGE = """usage: purectrl COMMAND ...
 
@@ -37,6 +38,8 @@ USAGE = """usage: purectrl COMMAND ...
 
 `purectrl COMMAND --help` tells more, `purectrl run EXPERIMENT --help` lists every setting.
 """
+
+Track = tyro.conf.UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +56,8 @@ class RunArguments:
     """JSON file with settings, or the config.json of another run; flags override it."""
     quiet: bool = False
     """Show no progress."""
+    track: Track = ()
+    """Live view of the run, may be given more than once; needs the extra of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +78,8 @@ class SweepArguments:
     """JSON file with settings, or the config.json of another run; flags override it."""
     quiet: bool = False
     """Show no progress."""
+    track: Track = ()
+    """Live view of the run, may be given more than once; needs the extra of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +106,8 @@ class ResumeArguments:
     """Directory of the run."""
     quiet: bool = False
     """Show no progress."""
+    track: Track = ()
+    """Live view of the run, may be given more than once; needs the extra of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +147,7 @@ def run_command(arguments: Sequence[str]) -> int:
     parsed = _parse(RunArguments, chosen, algorithm, "run", rest)
     choose(f"algorithm for {chosen.name!r}", parsed.algorithm, chosen.algorithms)
     spec = Spec(chosen.name, parsed.algorithm, parsed.seed, parsed.settings)
-    _show(run(spec, parsed.out, parsed.quiet), parsed.out)
+    _show(run(spec, parsed.out, parsed.quiet, _tracked(parsed.track)), parsed.out)
     return 0
 
 
@@ -147,7 +156,7 @@ def resume_command(arguments: Sequence[str]) -> int:
     from purectrl.experiments.runner import resume
 
     parsed = parse(ResumeArguments, arguments, "purectrl resume")
-    _show(resume(parsed.directory, parsed.quiet), parsed.directory)
+    _show(resume(parsed.directory, parsed.quiet, _tracked(parsed.track)), parsed.directory)
     return 0
 
 
@@ -177,7 +186,7 @@ def sweep_command(arguments: Sequence[str]) -> int:
     if len(set(specs)) < len(specs):
         raise InputError("algorithms: one of them is named twice")
     engine = {"local": local, "ray": on_ray}[parsed.engine](parsed.workers)
-    finished = _follow(sweep(specs, parsed.out, engine), len(specs), parsed.out, parsed.quiet)
+    finished = _follow(sweep(specs, parsed.out, engine, _tracked(parsed.track)), len(specs), parsed.out, parsed.quiet)
     print(f"{finished} of {len(specs)} runs finished in {parsed.out}")
     return 0 if finished == len(specs) else 1
 
@@ -322,6 +331,13 @@ def _parse(kind: type[Any], chosen: Experiment, algorithm: str | None, command: 
     whole = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True, kw_only=True)
     whole.__doc__ = kind.__doc__
     return parse(whole, rest, f"purectrl {command} {chosen.name}")
+
+
+def _tracked(names: Sequence[str]) -> "tuple[Tracking, ...]":
+    """The trackers called `names`, each once; one that is not installed is refused before anything runs."""
+    from purectrl.experiments.tracking import TRACKERS
+
+    return tuple(TRACKERS[name]() for name in dict.fromkeys(names))
 
 
 def _peek(arguments: Sequence[str], flag: str) -> str | None:
