@@ -1,15 +1,22 @@
 """Reads back what trackers have written."""
 
+import gc
 import json
 import struct
+import warnings
 
 
 def tensorboard_curves(directory):
     """{tag: [(step, value), ...]} as TensorBoard itself reads it."""
     from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
-    events = EventAccumulator(str(directory / "tensorboard"), size_guidance={SCALARS: 0}).Reload()
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()[SCALARS]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it leaves its files to the garbage collector
+        events = EventAccumulator(str(directory / "tensorboard"), size_guidance={SCALARS: 0}).Reload()
+        found = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()[SCALARS]}
+        del events
+        gc.collect()
+    return found
 
 
 def wandb_rows(directory):

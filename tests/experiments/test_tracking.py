@@ -17,7 +17,7 @@ from purectrl.experiments.store import read_records
 from purectrl.experiments.tracking import Live, Told, Tracking, curves, to_tensorboard, to_wandb, tracking
 
 SMALL = {"measurements": 60, "paths": 8, "steps": 8}
-FLAGS = ("--measurements", 1500, "--paths", 8, "--steps", 8, "--quiet")
+FLAGS = ("--measurements", 3000, "--paths", 8, "--steps", 8, "--quiet")
 
 
 class Notes:
@@ -153,7 +153,7 @@ def test_a_killed_run_goes_on_with_the_same_curves(tmp_path):
         "run", "finite", "--algorithm", "pure-base", "--out", out, *FLAGS, "--track", "tensorboard", "--track", "wandb"
     )
     deadline = time.monotonic() + 120
-    while len(list((out / "checkpoint").glob("*[2-9].safetensors"))) == 0:  # beyond the first step
+    while len(list((out / "checkpoint").glob("*.safetensors"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.kill()

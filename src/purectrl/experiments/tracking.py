@@ -131,7 +131,9 @@ class _Channel:
     def _remove_unnoted(self) -> None:
         for path in self._parts():
             if path.name not in self._told.parts:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                # renamed first, since a helper process of the killed one may still be creating files in there
+                gone = path.replace(path.with_name(f".{path.name}.part"))
+                shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
 
     def _note(self) -> None:
         self._folder.mkdir(exist_ok=True)
