@@ -23,7 +23,7 @@ def as_markdown(docstring: str) -> str:
 
 def _rewritten(paragraph: str) -> Iterator[str]:
     lines = paragraph.split("\n")
-    if re.fullmatch(r"(Main|Other) arguments:", lines[0]):
+    if re.fullmatch(r"(Main|Other) arguments.*:", lines[0]):
         yield f"**{lines[0][:-1]}**"
         yield "\n".join(_entries(lines[1:]))
     elif len(lines) > 1 and re.fullmatch(r" *-{3,}(  +-{3,})+", lines[1]):
