@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # what these modules import is not needed to list things or t
 USAGE = """usage: purectrl COMMAND ...
 
   purectrl list                                    experiments and algorithms
-  purectrl run EXPERIMENT --algorithm A --out DIR  one run; --seed S, and any setting as --setting value
+  purectrl run EXPERIMENT --algorithm A --out DIR  one run; --seed S, and any setting as --setting value;
+                                                   --track tensorboard or wandb to watch it
   purectrl resume DIR                              goes on where the run stopped, bit for bit
   purectrl evaluate DIR                            the learned policy on fresh episodes
   purectrl sweep EXPERIMENT --algorithms A B --seeds 0:5 --out DIR
