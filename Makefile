@@ -7,12 +7,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/pendulum
 
-.PHONY: help run test test-all lint format benchmark clean
+.PHONY: help run test test-all lint docs format benchmark clean
 
 help:
 	@echo "make run        install, learn to swing up a pendulum in $(RUN), film it (RUN=DIR for another place)"
-	@echo "make test       install what the tests need, lint, type-check, test"
+	@echo "make test       install what the tests need, lint, type-check, build the documentation, test"
 	@echo "make test-all   the same and the deep, long checks"
+	@echo "make docs       build the documentation in site; a warning is an error"
 	@echo "make benchmark  measure the costs, write docs/results.md"
 	@echo "make format     format the code"
 	@echo "make clean      remove the virtual environment and caches; runs stay"
@@ -28,7 +29,7 @@ $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
 # torch comes first and by its version: another one would bring gigabytes of CUDA packages along
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray,diffusion,digits-data]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,ray,diffusion,digits-data,tensorboard,wandb]'
 	touch $@
 
 # a run that is there already is shown, one that was stopped goes on
@@ -42,10 +43,14 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-test: lint
+# reads the sources and imports nothing; the variable quietens a notice about another program
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+test: lint docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
 
-test-all: lint
+test-all: lint docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 benchmark: $(VENV)/installed-dev
@@ -61,5 +66,5 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -38,6 +38,7 @@ WRONG = [
     ([*RUN, "--drift", "guessed"], "invalid choice 'guessed'"),
     ([*RUN, "--output", "best"], "invalid choice 'best'"),
     ([*RUN, "--batches", "1", "two"], "--batches"),
+    ([*RUN, "--track", "mlflow"], "invalid choice 'mlflow'"),
     # values out of range
     ([*RUN, "--seed", "-1"], "seed: must be a non-negative integer, not -1"),
     ([*RUN, "--measurements", "0"], "measurements: the budget N must be at least 1, not 0"),

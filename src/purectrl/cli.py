@@ -23,11 +23,13 @@ from purectrl.experiments.settings import from_json, parse
 if TYPE_CHECKING:  # what these modules import is not needed to list things or to refuse a mistyped name
     from purectrl.experiments.paper import Item
     from purectrl.experiments.sweep import Outcome
+    from purectrl.experiments.tracking import Tracking
 
 USAGE = """usage: purectrl COMMAND ...
 
   purectrl list                                    experiments and algorithms
-  purectrl run EXPERIMENT --algorithm A --out DIR  one run; --seed S, and any setting as --setting value
+  purectrl run EXPERIMENT --algorithm A --out DIR  one run; --seed S, and any setting as --setting value;
+                                                   --track tensorboard or wandb to watch it
   purectrl resume DIR                              goes on where the run stopped, bit for bit
   purectrl evaluate DIR                            the learned policy on fresh episodes
   purectrl sweep EXPERIMENT --algorithms A B --seeds 0:5 --out DIR
@@ -38,6 +40,8 @@ USAGE = """usage: purectrl COMMAND ...
 
 `purectrl COMMAND --help` tells more, `purectrl run EXPERIMENT --help` lists every setting.
 """
+
+Track = tyro.conf.UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +58,8 @@ class RunArguments:
     """JSON file with settings, or the config.json of another run; flags override it."""
     quiet: bool = False
     """Show no progress."""
+    track: Track = ()
+    """Live view of the run, may be given more than once; needs the extra of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +80,8 @@ class SweepArguments:
     """JSON file with settings, or the config.json of another run; flags override it."""
     quiet: bool = False
     """Show no progress."""
+    track: Track = ()
+    """Live view of the run, may be given more than once; needs the extra of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +118,8 @@ class ResumeArguments:
     """Directory of the run."""
     quiet: bool = False
     """Show no progress."""
+    track: Track = ()
+    """Live view of the run, may be given more than once; needs the extra of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +159,7 @@ def run_command(arguments: Sequence[str]) -> int:
     parsed = _parse(RunArguments, chosen, algorithm, "run", rest)
     choose(f"algorithm for {chosen.name!r}", parsed.algorithm, chosen.algorithms)
     spec = Spec(chosen.name, parsed.algorithm, parsed.seed, parsed.settings)
-    _show(run(spec, parsed.out, parsed.quiet), parsed.out)
+    _show(run(spec, parsed.out, parsed.quiet, _tracked(parsed.track)), parsed.out)
     return 0
 
 
@@ -158,7 +168,7 @@ def resume_command(arguments: Sequence[str]) -> int:
     from purectrl.experiments.runner import resume
 
     parsed = parse(ResumeArguments, arguments, "purectrl resume")
-    _show(resume(parsed.directory, parsed.quiet), parsed.directory)
+    _show(resume(parsed.directory, parsed.quiet, _tracked(parsed.track)), parsed.directory)
     return 0
 
 
@@ -188,7 +198,7 @@ def sweep_command(arguments: Sequence[str]) -> int:
     if len(set(specs)) < len(specs):
         raise InputError("algorithms: one of them is named twice")
     engine = {"local": local, "ray": on_ray}[parsed.engine](parsed.workers)
-    finished = _follow(sweep(specs, parsed.out, engine), len(specs), parsed.out, parsed.quiet)
+    finished = _follow(sweep(specs, parsed.out, engine, _tracked(parsed.track)), len(specs), parsed.out, parsed.quiet)
     print(f"{finished} of {len(specs)} runs finished in {parsed.out}")
     return 0 if finished == len(specs) else 1
 
@@ -349,6 +359,13 @@ def _parse(kind: type[Any], chosen: Experiment, algorithm: str | None, command: 
     whole = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True, kw_only=True)
     whole.__doc__ = kind.__doc__
     return parse(whole, rest, f"purectrl {command} {chosen.name}")
+
+
+def _tracked(names: Sequence[str]) -> "tuple[Tracking, ...]":
+    """The trackers called `names`, each once; one that is not installed is refused before anything runs."""
+    from purectrl.experiments.tracking import TRACKERS
+
+    return tuple(TRACKERS[name]() for name in dict.fromkeys(names))
 
 
 def _peek(arguments: Sequence[str], flag: str) -> str | None:

@@ -46,7 +46,12 @@ def discounted(improving: Improving, rewards: Array) -> Array:
 
 
 def objective(improving: Improving, returns: Array, values: Array) -> Array:
-    """The mean over horizons of R_h + e^(−h/τ) V(x_h), then over rows, of all members or of the best for each row."""
+    """The mean over horizons of R_h + e^(−h/τ) V(x_h), then over rows, of all members or of the best for each row.
+
+    Main arguments:
+        returns: R_h [steps, members, rows].
+        values: V(x_h) [steps, members, rows].
+    """
     times = (jnp.arange(improving.steps) + 1) * improving.step
     later = values * jnp.exp(-times / improving.discount)[:, None, None]
     each = (returns + later).mean(axis=0)
@@ -159,7 +164,14 @@ class Improved(NamedTuple):
 def improve(
     improving: Improving, integrate: Integrator, model: Model, actor: Actor, critic: Critic, key: Array, region: Region
 ) -> Improved:
-    """Improves the actor under the model and returns the snapshot with the highest imagined reward."""
+    """Improves the actor under the model and returns the snapshot with the highest imagined reward.
+
+    Main arguments:
+        model: what imagined rollouts follow.
+        actor, critic: where to go on from.
+        key: a JAX key.
+        region: where to plan.
+    """
     train_key, good_key, first_key, test_key = jax.random.split(key, 4)
     optimisers = (
         optax.chain(

@@ -227,6 +227,10 @@ def evidence_loss(
 ) -> Array:
     """The loss of the data, and the share of one number of `numbers` in the penalty: −ELBO/numbers.
 
+    Main arguments:
+        x, u, gaps: sub-sequences [points, members, rows, ...] as `trajectory_loss` takes them.
+        numbers: how many numbers were measured in all, a scalar.
+
     The fixed noise is taken to be where Huber's tails begin, so a nat is 2·huber² in the units of `trajectory_loss`.
     """
     if ensemble.log_noise is None:
@@ -251,6 +255,11 @@ def fit(
 
     The members differ by their first weights and by the rows that they see. Latent noise is drawn anew in every step, and
     once more at the end.
+
+    Main arguments:
+        key: a JAX key.
+        data: all measurements.
+        iterations, first_rate, last_rate: scalars, so that one program serves every update.
 
     Returns:
         The fitted ensemble and its loss, a mean over members and over the last quarter of the steps.

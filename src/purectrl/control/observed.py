@@ -260,7 +260,7 @@ class ObservedModel(eqx.Module):
 
 
 def euler(rate: Rate, x: Array, gap: Array) -> Array:
-    """One Euler step, which inverts y = (x(t + dt) − x(t))/dt exactly."""
+    """One Euler step, x [..., d] -> [..., d], which inverts y = (x(t + dt) − x(t))/dt exactly."""
     return x + gap * rate(x, jnp.asarray(0.0))
 
 

@@ -25,7 +25,13 @@ class StoreError(PurectrlError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises `InputError(message)` unless `condition` holds."""
+    """Raises `InputError(message)` unless `condition` holds.
+
+    >>> require(-1 >= 0, "seed: must be a non-negative integer, not -1")
+    Traceback (most recent call last):
+    ...
+    purectrl.core.errors.InputError: seed: must be a non-negative integer, not -1
+    """
     if not condition:
         raise InputError(message)
 

@@ -32,6 +32,14 @@ class Oracle:
         reward_range: the range that measured rewards promise to stay in; None for none (Gaussian noise has none).
         ahead: how many episodes a schedule that decides after each of them may let run at once. More than one is for
             simulated systems alone: episodes after the decision are taken back, unpaid and unseen by anyone.
+
+    A system that stands still, measured twice in each of three episodes:
+
+    >>> still = lambda key, plan, times: Measurements(t=times, x=np.ones((*times.shape, 1)), u=np.zeros((*times.shape, 1)))
+    >>> oracle = Oracle(still, horizon=1.0, budget=Budget(10))
+    >>> block, ledger = oracle(Key(0), Plan(None, None), np.array([[0.2, 0.7]] * 3), Ledger())
+    >>> block.x.shape, ledger.rollouts, ledger.measurements
+    ((3, 2, 1), 3, 6)
     """
 
     rollout: Rollout

@@ -33,7 +33,9 @@ class Plan(NamedTuple):
     """
 
     policy: Any
+    """π."""
     initial: Any
+    """q."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Measuring:
         step: Δ, the time that one measurement of the drift takes.
         reward_std: standard deviation of r; the paper has 1.
         drift: "drawn" takes y ~ N(f*, g*²/Δ · I) as in the model; "quotient" takes (x(t+Δ) − x(t))/Δ on one path.
+
+    >>> Measuring(step=0.0)
+    Traceback (most recent call last):
+    ...
+    purectrl.core.errors.InputError: step: the measurement step Δ must be positive, not 0.0
     """
 
     step: float = 0.1
@@ -70,6 +77,15 @@ class System:
         state_dim, control_dim: d and k.
         horizon: T, the length of an episode.
         reward_range: the range that b* promises to stay in.
+
+    A state that decays, pushed by the control, is worth most at zero:
+
+    >>> decay = System(
+    ...     "decay", state_dim=1, control_dim=1, horizon=2.0,
+    ...     drift=lambda x, u: u - x, diffusion=lambda x, u: 0.1, reward=lambda x, u: 1 / (1 + x[0] ** 2),
+    ... )
+    >>> decay.drift(3.0, 1.0), decay.reward([1.0], [0.0])
+    (-2.0, 0.5)
     """
 
     name: str

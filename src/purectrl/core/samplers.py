@@ -40,6 +40,10 @@ class Sampler:
         name: what reports call it.
         m: measurements an episode.
         draw: (key, episodes, context) -> times [episodes, m] in any order.
+
+    >>> ends = Sampler("ends", 2, lambda key, episodes, context: np.tile([context.horizon, 0.0], (episodes, 1)))
+    >>> ends(Key.from_seed(0), 1, Context(horizon=5.0))
+    array([[0., 5.]])
     """
 
     name: str

@@ -9,11 +9,11 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from purectrl.experiments.config import MOST, LoopConfig
 from purectrl.experiments.progress import progress, say
 from purectrl.experiments.registry import COMPUTING, EVALUATED, Task, experiment
 from purectrl.experiments.settings import from_json
+
+if TYPE_CHECKING:
+    from purectrl.experiments.tracking import Live, Tracking
 
 CHECKPOINT_SHARE = 0.05
 """At most this share of a run goes into checkpoints: the next one waits until the last one's cost is no more than that."""
@@ -87,9 +90,13 @@ def versions(packages: tuple[str, ...] = COMPUTING) -> dict[str, str]:
     return found
 
 
-def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
-    """Runs `spec` into the directory `out`, which must be new or empty, and returns the summary."""
+def run(spec: Spec, out: Path, quiet: bool = False, track: "Sequence[Tracking]" = ()) -> dict[str, Any]:
+    """Runs `spec` into the directory `out`, which must be new or empty, and returns the summary.
+
+    Each of `track` draws the run while it goes on: `to_tensorboard()`, `to_wandb()` of `purectrl.experiments.tracking`.
+    """
     from purectrl.experiments.store import Store, check_free
+    from purectrl.experiments.tracking import tracking
 
     out = Path(out)
     check_free(out)
@@ -97,27 +104,34 @@ def run(spec: Spec, out: Path, quiet: bool = False) -> dict[str, Any]:
         start = time.perf_counter()
         task = _build(spec, quiet)  # before the directory exists: a wrong setting leaves nothing behind
         _serve(task)
-        with Store.create(out, spec.as_dict()) as store, advising(out):
-            return _drive(spec, task, store, quiet, compiled, start)
+        config = spec.as_dict()
+        with Store.create(out, config) as store, advising(out), tracking(track, out, config) as live:
+            return _drive(spec, task, store, quiet, compiled, start, live)
 
 
-def resume(out: Path, quiet: bool = False) -> dict[str, Any]:
-    """Goes on with the run in `out`, bit for bit as if it had never stopped, and returns the summary."""
-    from purectrl.experiments.store import Store, read_config, read_summary
+def resume(out: Path, quiet: bool = False, track: "Sequence[Tracking]" = ()) -> dict[str, Any]:
+    """Goes on with the run in `out`, bit for bit as if it had never stopped, and returns the summary.
+
+    Each of `track` draws all of the run, what came before this part of it, too, and no step twice.
+    """
+    from purectrl.experiments.store import Store, read_config, read_records, read_summary
+    from purectrl.experiments.tracking import tracking
 
     out = Path(out)
     spec = Spec.read(out)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # only the first of several processes may hold the directory
         _serve(spec.build())
-    with Store.open(out) as store:
+    with Store.open(out) as store, tracking(track, out, read_config(out)) as live:
         if (summary := read_summary(out)) is not None:
+            live.catch_up(read_records(out) if track else [])
+            live.summary(summary)
             return summary
         if (found := read_config(out)["versions"]) != (now := versions(experiment(spec.experiment).packages)):
             other = [f"{name} {found.get(name)}" for name, version in now.items() if found.get(name) != version]
             _warn(f"the run in {out} was started with {', '.join(other)}: what follows may differ in the last bits")
         with compile_clock() as compiled, told_warnings(), advising(out):
             start = time.perf_counter()
-            return _drive(spec, _build(spec, quiet), store, quiet, compiled, start)
+            return _drive(spec, _build(spec, quiet), store, quiet, compiled, start, live)
 
 
 def evaluate(out: Path, episodes: int | None = None, seed: int = 0, video: bool = False) -> dict[str, Any]:
@@ -184,7 +198,9 @@ def _serve(task: Task) -> None:
         raise SystemExit(0)
 
 
-def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float], start: float) -> dict[str, Any]:
+def _drive(
+    spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float], start: float, live: "Live"
+) -> dict[str, Any]:
     from purectrl.experiments.codec import pack_state
     from purectrl.experiments.store import read_records
 
@@ -205,7 +221,9 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
         return state._replace(ledger=state.ledger.spent(total=total, compile=compiling))
 
     state = settle(state)
-    line = (read_records(store.path) or [{}])[-1]
+    records = read_records(store.path)
+    live.catch_up(records)
+    line = (records or [{}])[-1]
     ended = lambda: loop.finished(state) or task.stop(line)  # noqa: E731
     with stop_gently() as stopped, progress(label, loop.oracle.budget.measurements, quiet) as show:
         show(state.ledger)
@@ -214,14 +232,17 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
             line = _line(state, record, task)
             state = state._replace(ledger=state.ledger.evaluated(line.get(EVALUATED, 0)))
             store.append(line)
+            live.record(line)
             show(state.ledger)
             if (now := time.perf_counter()) - saved > cost / CHECKPOINT_SHARE:
                 state = settle(state)
                 store.checkpoint(state)
+                live.saved()
                 saved = time.perf_counter()
                 cost = saved - now
         state = settle(state)
         store.checkpoint(state)
+        live.saved()
     if not ended():
         raise KeyboardInterrupt
     store.save_plan(state.output.plan)
@@ -236,6 +257,7 @@ def _drive(spec: Spec, task: Task, store: Any, quiet: bool, compiled: list[float
         "versions": versions(experiment(spec.experiment).packages),
     }
     store.finish(summary)
+    live.summary(summary)
     return summary
 
 

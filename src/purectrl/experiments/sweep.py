@@ -16,6 +16,7 @@ from typing import Any
 from purectrl.core.errors import InputError, PurectrlError, StoreError, require
 from purectrl.experiments.runner import Spec, resume, run
 from purectrl.experiments.store import read_summary
+from purectrl.experiments.tracking import Tracking
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Job:
 
     spec: Spec
     out: Path
+    track: tuple[Tracking, ...] = ()
 
     def finished(self) -> bool:
         """Whether its directory holds a finished run; raises if it holds a run of something else."""
@@ -85,8 +87,9 @@ def difference(found: Spec, wanted: Spec) -> str:
 def perform(job: Job) -> Outcome:
     """Runs or resumes one job. An error of this job is its outcome: the others go on."""
     try:
-        exists = (job.out / "config.json").exists()
-        return Outcome(job, resume(job.out, quiet=True) if exists else run(job.spec, job.out, quiet=True))
+        if (job.out / "config.json").exists():
+            return Outcome(job, resume(job.out, quiet=True, track=job.track))
+        return Outcome(job, run(job.spec, job.out, quiet=True, track=job.track))
     except KeyboardInterrupt:
         return Outcome(job, None, "stopped; what was done is saved")
     except Exception as error:  # whatever it is, it is this job's, and the others go on
@@ -190,11 +193,12 @@ def on_ray(workers: int | None = None) -> Engine:
     return engine
 
 
-def sweep(specs: Sequence[Spec], out: Path, engine: Engine) -> Iterator[Outcome]:
-    """Yields the outcome of every run, those that were finished before first."""
+def sweep(specs: Sequence[Spec], out: Path, engine: Engine, track: tuple[Tracking, ...] = ()) -> Iterator[Outcome]:
+    """Yields the outcome of every run, those that were finished before first. Each of `track` draws every run."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; --out takes a directory")
-    yield from complete([Job(spec, out.absolute() / f"{spec.algorithm}-seed{spec.seed}") for spec in specs], engine)
+    jobs = [Job(spec, out.absolute() / f"{spec.algorithm}-seed{spec.seed}", track) for spec in specs]
+    yield from complete(jobs, engine)
 
 
 def complete(jobs: Sequence[Job], engine: Engine) -> Iterator[Outcome]:

@@ -21,7 +21,8 @@ def reward(goal: Array, x: Array, u: Array) -> Array:
 
 
 def truth(dimension: int) -> tuple[Array, Array]:
-    """The true (A, B): slow decay with a rotation, and full actuation with a gain that differs between directions."""
+    """The true A [d, d] and B [d, d]: slow decay with a rotation, and full actuation with a gain that differs between
+    directions."""
     require(1 <= dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {dimension}")
     rotation = jnp.diag(jnp.full(dimension - 1, 0.3), 1)
     return -0.3 * jnp.eye(dimension) + rotation - rotation.T, jnp.diag(0.8 - 0.1 * jnp.arange(dimension))

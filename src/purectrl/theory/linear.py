@@ -81,6 +81,13 @@ class LinearClass:
 
     Other arguments:
         feature_bound: a bound on ‖φ‖, which the covering number needs.
+
+    Drifts that are linear in (x, u), for d = 2 and k = 1; Θ has shape [p, o] = [3, 2]:
+
+    >>> drifts = LinearClass(lambda x, u: jnp.concatenate([x, u]), bound=10.0, outputs=2)
+    >>> theta = jnp.array([[0.0, -1.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> drifts.apply(theta, jnp.array([1.0, 3.0]), jnp.array([0.5])).tolist()
+    [3.0, 0.0]
     """
 
     features: Features

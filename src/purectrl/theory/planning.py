@@ -43,6 +43,9 @@ def tabulator(
     Other arguments:
         steps: Euler-Maruyama steps over [0, T].
         paths: simulated paths for each (π, q, f).
+
+    Returns:
+        (key) -> `Values`, whose arrays are [Π, Q, F, R].
     """
     times = jnp.linspace(0.0, system.horizon, steps + 1)
     step = system.horizon / steps
@@ -87,6 +90,13 @@ class Optimist(NamedTuple):
     """The optimistic argmax over Π × Q × F_n × R_n by exact enumeration (Algorithm 1, line 3).
 
     The maximum over (π, q) does not depend on the data, so it is taken once; a plan then costs |F|·|R| comparisons.
+
+    Two policies, one initial distribution, two drifts, one reward. While both drifts are possible, the plan trusts the
+    better promise; when the second drift is ruled out, it changes:
+
+    >>> optimist = Optimist.of(np.array([[[[1.0], [5.0]]], [[[2.0], [3.0]]]]))
+    >>> optimist(np.array([True, True]), np.array([True])), optimist(np.array([True, False]), np.array([True]))
+    ((0, 0, 1, 0, 5.0), (1, 0, 0, 0, 2.0))
     """
 
     best: np.ndarray
