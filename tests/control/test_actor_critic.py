@@ -152,7 +152,7 @@ def test_starts_are_shared_out_as_told():
     assert np.array_equal(shared[0], shared[1])
 
 
-@pytest.mark.parametrize("optimistic", [False, True])
+@pytest.mark.parametrize("optimistic", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_policy_gets_better_and_the_critic_learns_its_value(optimistic):
     """A double integrator with u in ±2: from anywhere in ±1 it can be at rest at 0 within two seconds."""
     mechanism = cart(acceleration=lambda q, v, u: u)

@@ -206,7 +206,10 @@ def test_a_model_that_is_no_number_or_explodes_is_found_out_at_a_later_update(se
     assert (after.ledger.measurements, after.data.episodes, after.learner.follow) == (40, 2, 1.0)
 
 
-@pytest.mark.parametrize(("part", "settings"), [("actor", {"actor_rate": 2.0}), ("critic", {"critic_rate": 1.0})])
+@pytest.mark.parametrize(
+    ("part", "settings"),
+    [("actor", {"actor_rate": 2.0}), pytest.param("critic", {"critic_rate": 1.0}, marks=pytest.mark.slow)],
+)
 def test_a_policy_that_diverges_is_rolled_back_and_the_model_is_kept(part, settings):
     """Rates a thousand times too large, at the first update, when there is little to lose."""
     longer = TINY | {"width": 64, "plan_iterations": 40}
@@ -325,7 +328,7 @@ def test_geometric_batches_are_there_to_try(tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("cartpole", {"integrator": "dopri5", "variant": "released"}),
+        pytest.param("cartpole", {"integrator": "dopri5", "variant": "released"}, marks=pytest.mark.slow),
         ("acrobot", {"planning": "optimistic", "observation_std": 0.01, "diffusion": 0.01}),
     ],
 )

@@ -104,6 +104,7 @@ def test_fresh_episodes_are_evaluated(whole):
     assert json.loads((whole / "evaluation.json").read_text())["seed"] == 1
 
 
+@pytest.mark.slow
 def test_a_mujoco_environment_that_ends_its_episodes_runs_and_repeats(tmp_path):
     pytest.importorskip("mujoco")
     pytest.importorskip("imageio")  # Gymnasium imports it with every MuJoCo environment
