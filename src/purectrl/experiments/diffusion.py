@@ -38,6 +38,7 @@ from purectrl.diffusion.uncertainty import Uncertainty, bootstrap, greedy, thomp
 from purectrl.diffusion.update import Tuning, path_divergence
 from purectrl.experiments.config import make_output, make_sampler, make_schedule
 from purectrl.experiments.diffusion_config import DiffusionConfig
+from purectrl.experiments.files import write_atomically
 from purectrl.experiments.registry import EVALUATED, Task
 
 FINAL = 4
@@ -266,19 +267,17 @@ def divergence_of(
 
 def save_samples(before: pictures.Samples, after: pictures.Samples, file: Path) -> None:
     """Images as bytes [n, 1, 16, 16], their scores and classes, for `purectrl paper diffusion-samples`."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     as_bytes = lambda images: np.round(255 * images).astype(np.uint8)  # noqa: E731
-    save_file(
-        {
-            "before": as_bytes(before.images),
-            "after": as_bytes(after.images),
-            "before_scores": before.scores,
-            "after_scores": after.scores,
-            "classes": np.asarray(before.classes),
-        },
-        file,
-    )
+    kept = {
+        "before": as_bytes(before.images),
+        "after": as_bytes(after.images),
+        "before_scores": before.scores,
+        "after_scores": after.scores,
+        "classes": np.asarray(before.classes),
+    }
+    write_atomically(file, save(kept))
 
 
 def save_model(plan: Plan, folder: Path) -> Path:
