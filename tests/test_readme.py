@@ -25,12 +25,15 @@ def shell(command, folder):
 
 def test_every_command_of_the_table(tmp_path):
     """In order, since later ones use what earlier ones leave; with smaller budgets: it is the words that are tested."""
-    assert len(COMMANDS) == 14
+    assert len(COMMANDS) == 15
     for command in COMMANDS:
         small = " --measurements 200 --paths 8" if " run " in command or " sweep " in command else ""
         if " pendulum " in command:
             small = " --measurements 1000 --batches 1 --match-iterations 2 --first-iterations 2 --later-iterations 2"
             small += " --plan-iterations 5 --plan-horizon 0.2 --width 8 --members 3"
+        if " digits " in command:
+            small = " --measurements 16 --denoising-steps 2 --fit-steps 2 --tune-iterations 1 --tune-batch 2 --updates 1"
+            small += " --test-images 2"
         if " neural " in command:
             small = " --measurements 10 --paths 16 --iterations 5 --starts 2 --update-steps 5"
         done = shell(command + ("" if "--help" in command else small), tmp_path)
