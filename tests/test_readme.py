@@ -32,8 +32,8 @@ def test_every_command_of_the_table(tmp_path):
             small = " --measurements 1000 --batches 1 --match-iterations 2 --first-iterations 2 --later-iterations 2"
             small += " --plan-iterations 5 --plan-horizon 0.2 --width 8 --members 3"
         if " digits " in command:
-            small = " --measurements 16 --denoising-steps 2 --fit-steps 2 --tune-iterations 1 --tune-batch 2 --updates 1"
-            small += " --test-images 2"
+            small = " --measurements 16 --denoising-steps 2 --fit-steps 2 --tune-iterations 1 --tune-batch 2"
+            small += " --updates 1 --test-images 2"
         if " neural " in command:
             small = " --measurements 10 --paths 16 --iterations 5 --starts 2 --update-steps 5"
         done = shell(command + ("" if "--help" in command else small), tmp_path)
