@@ -37,8 +37,8 @@ SMALL = {
     "control-updates": paper.control_updates(seeds=2),
     "control-frequency": paper.control_frequency(seeds=2),
     "diffusion-main": paper.diffusion_main(seeds=3, quick=2, controls=2),
-    "diffusion-updates": paper.diffusion_updates(seeds=2),
-    "diffusion-frequency": paper.diffusion_frequency(seeds=2),
+    "diffusion-updates": paper.diffusion_updates(seeds=2, others=1),
+    "diffusion-frequency": paper.diffusion_frequency(seeds=2, others=1),
     "diffusion-samples": paper.diffusion_samples(),
 }
 

@@ -301,42 +301,36 @@ def diffusion_main(seeds: int = 5, quick: int = 2, controls: int = 2, **common: 
     )
 
 
-def diffusion_updates(counts: Sequence[int] = (2, 4, 8), seeds: int = 2, quick: int = 1, **common: Any) -> Item:
-    """PURE_SEIKO with other numbers of updates; the growth for K = 8 is the paper's."""
+def diffusion_updates(seeds: int = 5, quick: int = 2, others: int = 2, **common: Any) -> Item:
+    """PURE_SEIKO with other numbers of updates; the growth for K = 8 is the paper's. `others` is the most seeds of these."""
+
+    def group(K: int, growth: float) -> Group:
+        return Group(f"K{K}", f"K = {K}", "digits", "pure-seiko", {**common, "updates": K, "growth": growth}, others)
+
+    four = Group("m4", "K = 4", "digits", "pure-seiko", common, home=DIFFUSION)
     return Item(
         "diffusion-updates",
         "How many updates PURE_SEIKO needs: K = 2, 4, 8 at m = 4",
-        tuple(
-            Group("m4", "K = 4", "digits", "pure-seiko", common, home=DIFFUSION)
-            if K == 4
-            else Group(
-                f"K{K}", f"K = {K}", "digits", "pure-seiko",
-                {**common, "updates": K, "growth": 1.35 if K == 8 else 2.0},
-            )
-            for K in counts
-        ),
+        (group(2, 2.0), four, group(8, 1.35)),
         seeds,
         quick,
-        cost="about half an hour",
-    )  # fmt: skip
+        cost="about 20 minutes, after diffusion-main",
+    )
 
 
-def diffusion_frequency(counts: Sequence[int] = (1, 4, 40), seeds: int = 2, quick: int = 1, **common: Any) -> Item:
-    """PURE_SEIKO with other numbers of measurements a trajectory; m = 1 is SEIKO."""
+def diffusion_frequency(seeds: int = 5, quick: int = 2, others: int = 2, **common: Any) -> Item:
+    """PURE_SEIKO with other numbers of measurements a trajectory; m = 1 is SEIKO. `others` is the most seeds of m = 40."""
     return Item(
         "diffusion-frequency",
         "How often PURE_SEIKO measures along a trajectory: m = 1, 4, 40 at K = 4",
-        tuple(
-            Group("m1", "m = 1", "digits", "seiko", common, home=DIFFUSION)
-            if m == 1
-            else Group("m4", "m = 4", "digits", "pure-seiko", common, home=DIFFUSION)
-            if m == 4
-            else Group(f"m{m}", f"m = {m}", "digits", "pure-seiko", {**common, "m": m})
-            for m in counts
+        (
+            Group("m1", "m = 1", "digits", "seiko", common, home=DIFFUSION),
+            Group("m4", "m = 4", "digits", "pure-seiko", common, home=DIFFUSION),
+            Group("m40", "m = 40", "digits", "pure-seiko", {**common, "m": 40}, others),
         ),
         seeds,
         quick,
-        cost="about half an hour",
+        cost="about 10 minutes, after diffusion-main",
     )
 
 

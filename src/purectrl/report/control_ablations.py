@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from purectrl.report.curves import KEY
 from purectrl.report.findings import Findings, Mark, Table
-from purectrl.report.groups import about, below, draw_groups
+from purectrl.report.groups import about, below, draw_groups, spread
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import interquartile_mean, mean, mean_interval, sd
+from purectrl.report.statistics import interquartile_mean, mean
 
 SERIES: Mapping[str, str] = {"reward": "after 3 s", "reward_after_5": "after 5 s"}
 PHASES: Mapping[str, str] = {
@@ -31,8 +31,7 @@ def told(runs: Runs) -> dict[str, Any]:
         "seeds": [run["seed"] for run in runs.summaries],
         "reward": rewards.tolist(),
         "reward_after_5": runs.metric("reward_after_5").tolist(),
-        "reward_mean": mean_interval(KEY.child("ablation", runs.group.label), rewards)._asdict(),
-        "reward_sd": sd(rewards),
+        **spread(KEY.child("ablation", runs.group.label), rewards),
         "reward_iqm": interquartile_mean(rewards),
         **{name: runs.spent(name).tolist() for name in ("rollouts", "measurements", "updates")},
         "total": total.tolist(),
@@ -80,6 +79,7 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> Table:
             "": group["label"],
             "seeds": len(group["seeds"]),
             "reward": group["reward_mean"]["value"],
+            "sd": group["reward_sd"],
             "95% low": group["reward_mean"]["low"],
             "95% high": group["reward_mean"]["high"],
             "middle half": group["reward_iqm"],

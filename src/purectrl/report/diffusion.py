@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from purectrl.core.errors import StoreError
 from purectrl.report.curves import KEY
 from purectrl.report.findings import Findings, Mark, Table
-from purectrl.report.groups import about, below, compared, draw_groups, paired
+from purectrl.report.groups import about, below, compared, draw_groups, paired, spread
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import interquartile_mean, mean, mean_interval, ratio, sd
+from purectrl.report.statistics import interquartile_mean, mean, mean_interval, ratio
 
 WANTED = 0.8
 """Reward on training classes."""
@@ -42,8 +42,7 @@ def told(runs: Runs) -> dict[str, Any]:
     return {
         "label": runs.group.label,
         "seeds": [run["seed"] for run in runs.summaries],
-        "reward_mean": mean_interval(KEY.child("diffusion", runs.group.name), rewards)._asdict(),
-        "reward_sd": sd(rewards),
+        **spread(KEY.child("diffusion", runs.group.name), rewards),
         "reward_iqm": interquartile_mean(rewards),
         **{name: runs.metric(name).tolist() for name in (*names, *before, "network_evaluations")},
         **{name: runs.spent(name).tolist() for name in ("rollouts", "measurements", "updates")},
@@ -180,7 +179,9 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> Table:
             "": group["label"],
             "seeds": len(group["seeds"]),
             "reward": of["reward"],
-            "sd": group["reward_sd"] if len(group["seeds"]) > 1 else None,
+            "sd": group["reward_sd"],
+            "95% low": group["reward_mean"]["low"],
+            "95% high": group["reward_mean"]["high"],
             "middle half": group["reward_iqm"],
             "before": of["reward_pretrained"],
             "held-out classes": of["reward_held_out"],

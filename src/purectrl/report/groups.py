@@ -10,9 +10,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from purectrl.core.keys import Key
 from purectrl.report.figures import COLOURS, MARK, legend_below, panels
 from purectrl.report.findings import Mark
-from purectrl.report.statistics import mean
+from purectrl.report.statistics import mean, mean_interval, sd
+
+
+def spread(key: Key, rewards: np.ndarray) -> dict[str, Any]:
+    """ "reward_mean" with its interval, and "reward_sd": None where one seed cannot tell."""
+    if len(rewards) < 2:
+        return {"reward_mean": {"value": mean(rewards), "low": None, "high": None}, "reward_sd": None}
+    return {"reward_mean": mean_interval(key, rewards)._asdict(), "reward_sd": sd(rewards)}
 
 
 def paired(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -29,15 +37,20 @@ def compared(one: np.ndarray, other: np.ndarray) -> str:
 def about(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
     """Whether `one` is as good as `other`: no more than one standard deviation below."""
     ours, theirs = paired(one, other)
-    spread = max(one["reward_sd"], other["reward_sd"])
-    return Mark(asks, f"{compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) >= mean(theirs) - spread)
+    wide = _widest(one, other)
+    return Mark(asks, f"{compared(ours, theirs)}, standard deviation {wide:.3f}", mean(ours) >= mean(theirs) - wide)
 
 
 def below(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
     """Whether `one` is clearly worse than `other`: by more than one standard deviation."""
     ours, theirs = paired(one, other)
-    spread = max(one["reward_sd"], other["reward_sd"])
-    return Mark(asks, f"{compared(ours, theirs)}, standard deviation {spread:.3f}", mean(ours) < mean(theirs) - spread)
+    wide = _widest(one, other)
+    return Mark(asks, f"{compared(ours, theirs)}, standard deviation {wide:.3f}", mean(ours) < mean(theirs) - wide)
+
+
+def _widest(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """The larger of two standard deviations; a group of one seed has none."""
+    return max((group["reward_sd"] for group in (one, other) if group["reward_sd"] is not None), default=0.0)
 
 
 def draw_groups(
