@@ -198,7 +198,7 @@ def test_an_update_moves_images_where_the_judge_wants_them_and_divergence_says_h
 @pytest.mark.parametrize("size", [24, 0])
 def test_images_have_the_size_that_was_asked_for(folder, size):
     other = PipelineModel(load_pipeline(folder), rank=1, size=size)
-    assert other.shape == (4, 6, 6) if size else (4, 4, 4)
+    assert other.shape == ((4, 6, 6) if size else (4, 4, 4))
     assert ours(other, other.pretrained(), ["cat"], KEY, 1.0).shape == (1, 3, size or 16, size or 16)
 
 

@@ -197,6 +197,12 @@ def test_your_own_reward_is_a_function_and_what_it_gets_wrong_ends_the_run(folde
         broken.loop.step(state)
 
 
+def test_a_prompt_is_measured_or_unseen_and_not_both(folder):
+    for settings, name in (({"unseen": ("snail", "owl")}, "owl"), ({"prompts": ("octopus",), "unseen": ()}, "octopus")):
+        with pytest.raises(InputError, match=f"unseen: '{name}' is measured, too"):
+            spec(folder, **settings).build()
+
+
 def test_what_is_missing_is_answered_in_a_line_and_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for place, message in [
@@ -225,7 +231,6 @@ def test_what_is_missing_is_answered_in_a_line_and_leaves_nothing_behind(folder,
         ({"reward": "pretty"}, "reward: 'pretty' is none of aesthetic, jpeg, nor module:function"),
         ({"prompts": ("cat", "cat")}, "prompts: one of them is named twice"),
         ({"prompts": ("cat", " ")}, "prompts: must be a name, not ' '"),
-        ({"unseen": ("snail", "owl")}, "unseen: 'owl' is measured, too"),
         ({"rank": 0}, "rank: must lie between 1 and"),
         ({"size": -8}, "size: must lie between 1 and 4096 pixels, or 0, not -8"),
         ({"tune_chunk": -1}, "tune_chunk: cannot be negative, got -1"),

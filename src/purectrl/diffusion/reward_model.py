@@ -20,6 +20,7 @@ from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.diffusion.process import generator_of
 from purectrl.diffusion.reward_networks import random_weights
+from purectrl.diffusion.rollout import step_of
 from purectrl.diffusion.uncertainty import Belief, Uncertainty, absorb, draw_direction, empty_factor
 
 CHUNK = 512
@@ -47,7 +48,8 @@ def rows_of(seen: Measurements, horizon: float, device: Any = "cpu") -> Rows:
     """All measurements of all trajectories, those of one trajectory together: rows i·m … i·m + m − 1."""
     assert seen.r is not None
     flat = lambda array: torch.tensor(array.reshape(-1, *array.shape[2:]), device=device)  # noqa: E731
-    t, r = (torch.tensor(array.ravel(), dtype=torch.float32, device=device) for array in (seen.t / horizon, seen.r))
+    measured = step_of(seen.t) / horizon  # a time inside a step is measured where the step ends
+    t, r = (torch.tensor(array.ravel(), dtype=torch.float32, device=device) for array in (measured, seen.r))
     return Rows(flat(seen.x), t, flat(seen.u)[:, 0].long(), r)
 
 

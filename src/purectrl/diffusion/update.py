@@ -261,7 +261,7 @@ def tune(
         lines.append([float(norm), *map(sum, zip(*(part.told for part in pulled), strict=True))])
         evaluations += sum(part.evaluations for part in pulled)
         if not all(map(math.isfinite, lines[-1])):
-            return Tuned(previous, {}, finite=False)
+            return Tuned(previous, {"update_evaluations": evaluations}, finite=False)
         optimiser.step()
     return Tuned(detached(current), _told(lines, anchors) | {"update_evaluations": evaluations}, finite=True)
 

@@ -103,6 +103,7 @@ def digits(config: DiffusionConfig) -> Task:
                 "reward_by_class": by_class(after),
                 "reward_by_class_pretrained": by_class(before),
                 "kl_pretrained": divergence_of(model, process, state.output.plan, paths, key, config),
+                "final_test_images": len(before.images) + len(after.images),
             }
             | totals(records)
         )
@@ -126,14 +127,15 @@ def digits(config: DiffusionConfig) -> Task:
 
 
 class Account:
-    """The reward of a run. Its log lies in the run's directory, so that no query is paid for twice, not after a crash."""
+    """The reward of a run. Its logs lie in the run's directory, so that no query is paid for twice, not after a crash."""
 
     def __init__(self, reward: Reward) -> None:
         self._reward, self._apart = reward, reward.apart()
 
     def attach(self, directory: Path) -> None:
-        """Goes on with the log in `directory`."""
+        """Goes on with the logs in `directory`: what the run paid for, and what its tests asked."""
         self._reward = self._reward.apart(directory / "queries.jsonl")
+        self._apart = self._reward.apart(directory / "evaluation.jsonl")
 
     def __call__(self, images: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
         """Scores [n] that the run pays for."""
@@ -163,6 +165,7 @@ def make_loop(
     crew: Crew | None = None,
 ) -> Loop:
     """SEIKO or PURE_SEIKO with the settings of `config`: they differ in sampler and batches alone."""
+    torch.set_num_threads(config.threads)  # sums of another number of threads differ in their last bits
     looks, crew = {"image": predicted_image, "state": itself}, crew or Crew()
     seen = (looks[config.look], view.embed)
     rollout = denoising(

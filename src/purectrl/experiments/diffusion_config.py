@@ -4,8 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from purectrl.core.errors import require
+from purectrl.core.keys import Key
+from purectrl.core.samplers import Context
 from purectrl.core.schedules import growing
-from purectrl.experiments.config import MOST, LoopConfig
+from purectrl.experiments.config import MOST, LoopConfig, make_sampler
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class DiffusionConfig(LoopConfig):
     """Steps at which the divergence is looked at in an iteration; 0 is all."""
     checkpointing: bool = False
     """Whether activations are computed twice instead of being kept."""
+    threads: int = 1
+    """Of PyTorch on a CPU: the last bits of a run depend on it, so that it is part of its settings."""
     chunk: int = 64
     """Trajectories that are rolled out at once."""
     test_images: int = 10
@@ -121,10 +125,29 @@ class DiffusionConfig(LoopConfig):
         require(known, f"reward: {self.reward!r} is none of {', '.join(self.rewards)}, nor module:function")
         for name in ("ridge", "reward_limit", "fit_rate", "tune_rate", "clip", "guidance"):
             require(getattr(self, name) > 0, f"{name}: must be positive, not {getattr(self, name)}")
-        positive = ["denoising_steps", "fit_steps", "fit_batch", "tune_iterations", "tune_batch", "shortest", "chunk"]
+        positive = [
+            "denoising_steps",
+            "fit_steps",
+            "fit_batch",
+            "tune_iterations",
+            "tune_batch",
+            "shortest",
+            "chunk",
+            "threads",
+        ]
         for name in positive:
             value = getattr(self, name)
             require(1 <= value <= MOST, f"{name}: must lie between 1 and {MOST:,}, not {value}")
+        require(
+            self.initial_rate == 0 or self.longest in (0, self.denoising_steps),
+            f"longest: with {self.longest} of {self.denoising_steps} steps the reward never reaches the initial "
+            "distribution; take 0 (all), or --initial-rate 0 to leave it as it is",
+        )
+        require(
+            self.reward != "jpeg" or self.link == "squared", "link: kilobytes are no probability; take --link squared"
+        )
+        require(self.denoising_steps <= 1000, f"denoising_steps: there are 1000 at most, not {self.denoising_steps}")
+        make_sampler(self)(Key(0), 1, Context(float(self.denoising_steps)))  # do its windows fit?
         require(self.heads >= 2, f"heads: a spread needs at least two heads, not {self.heads}")
         require(self.test_images >= 2, f"test_images: at least 2 of each class are compared, not {self.test_images}")
         require(0 <= self.held_out < 1, f"held_out: a share must lie in [0, 1), not {self.held_out}")

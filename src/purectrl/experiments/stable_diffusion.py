@@ -41,6 +41,8 @@ ROWS, COLUMNS = 8, 4
 
 def stable_diffusion(config: StableDiffusionConfig) -> Task:
     """Stable Diffusion, to be tuned by the reward that `config` names."""
+    both = set(config.prompts or TRAINING) & set(config.unseen or UNSEEN)
+    require(not both, f"unseen: {min(both, default='')!r} is measured, too; take it out of one of the lists")
     device = choose_device(config)
     require(config.precision != "fp16" or device != "cpu", "precision: fp16 needs a GPU; on a CPU take bf16 or no")
     assert config.model is not None  # `check` has seen to it

@@ -71,7 +71,5 @@ class StableDiffusionConfig(DiffusionConfig):
         )
         for name in ("prompts", "unseen"):
             require(len(set(getattr(self, name))) == len(getattr(self, name)), f"{name}: one of them is named twice")
-        both = set(self.prompts) & set(self.unseen)
-        require(not both, f"unseen: {min(both, default='')!r} is measured, too; take it out of one of the lists")
         require(1 <= self.rank <= MOST, f"rank: must lie between 1 and {MOST:,}, not {self.rank}")
         require(0 <= self.size <= 4096, f"size: must lie between 1 and 4096 pixels, or 0, not {self.size}")

@@ -108,7 +108,9 @@ class Reward:
             raise MeasurementError(f"reward {self.name!r} {complaint}; {self._log.kept()}") from cause
         return scores
 
-    def _ask(self, images: np.ndarray, conditions: list[Condition]) -> tuple[np.ndarray, str | None, Exception | None]:
+    def _ask(
+        self, images: np.ndarray, conditions: list[Condition]
+    ) -> tuple[np.ndarray, str | None, BaseException | None]:
         """(scores, with NaN where there is none; what is wrong with them; the exception behind it)."""
         nothing = np.full(len(images), np.nan)
         returned = self._within_limit(images, conditions)
@@ -120,14 +122,14 @@ class Reward:
         scores, complaint = check_scores(answer, len(images))
         return (nothing if scores is None else scores), complaint, None
 
-    def _within_limit(self, images: np.ndarray, conditions: list[Condition]) -> tuple[Any, Exception | None] | None:
+    def _within_limit(self, images: np.ndarray, conditions: list[Condition]) -> tuple[Any, BaseException | None] | None:
         """(answer, exception) of the scorer; None if there is neither in time."""
-        returned: list[tuple[Any, Exception | None]] = []
+        returned: list[tuple[Any, BaseException | None]] = []
 
         def work() -> None:
             try:
                 returned.append((self._score(images, conditions), None))
-            except Exception as error:  # any: it is the user's code, and what was paid before must be kept
+            except BaseException as error:  # any: it is the user's code, and what was paid before must be kept
                 returned.append((None, error))
 
         thread = threading.Thread(target=work, name=f"reward {self.name}", daemon=True)
