@@ -18,10 +18,10 @@ from purectrl.report.figures import panels
 from purectrl.report.findings import Findings, Mark, Table
 from purectrl.report.reading import Runs
 
-SHOWN = 6
+SHOWN = 5
 """Images of each class."""
-GAP = 2
-"""Pixels between two images, and twice as many above a row."""
+ACROSS, DOWN = 2, 5
+"""Pixels between two images, and between two rows, where the scores are."""
 
 
 def analyse(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findings:
@@ -65,7 +65,7 @@ def read_samples(file: Path) -> dict[str, np.ndarray]:
 def sheet(images: np.ndarray, classes: np.ndarray) -> str:
     """A PNG in base64: a row for each class, the first images of it side by side."""
     size = images.shape[-1]
-    across, down = size + GAP, size + 2 * GAP
+    across, down = size + ACROSS, size + DOWN
     rows = np.unique(classes)
     pixels = np.full((len(rows) * down, SHOWN * across), 255, np.uint8)
     for i, c in enumerate(rows):
@@ -78,7 +78,7 @@ def sheet(images: np.ndarray, classes: np.ndarray) -> str:
 
 def draw(numbers: Mapping[str, Any]) -> Figure:
     """A panel for each model."""
-    with panels(len(numbers["models"]), height=7.4) as (figure, axes):
+    with panels(len(numbers["models"]), height=7.2) as (figure, axes):
         for panel, (label, row) in zip(axes, numbers["models"].items(), strict=True):
             _draw_model(panel, label, row, numbers)
     return figure
@@ -86,12 +86,17 @@ def draw(numbers: Mapping[str, Any]) -> Figure:
 
 def _draw_model(axes: Axes, label: str, row: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
     size, classes = numbers["size"], numbers["classes"]
-    across, down = size + GAP, size + 2 * GAP
+    across, down = size + ACROSS, size + DOWN
     axes.imshow(Image.open(io.BytesIO(base64.b64decode(row["sheet"]))), cmap="gray", interpolation="nearest")
     for i, scores in enumerate(row["scores"]):
         for j, score in enumerate(scores):
             axes.text(
-                j * across + size / 2, i * down + size + GAP, f"{score:.2f}", fontsize=7.5, ha="center", va="center"
+                j * across + size / 2,
+                i * down + size + DOWN / 2 - 0.5,
+                f"{score:.2f}",
+                fontsize=7.5,
+                ha="center",
+                va="center",
             )
     axes.grid(False)
     axes.spines[:].set_visible(False)
