@@ -12,7 +12,7 @@ from helpers import left_by, purectrl, start
 
 from purectrl.core import InputError
 from purectrl.experiments import Spec
-from purectrl.experiments.sweep import Job, difference, parse_seeds
+from purectrl.experiments.sweep import Job, difference, on_ray, parse_seeds
 
 SWEEP = ("finite", "--algorithms", "pure-base", "pure-low-rollout", "--seeds", "0:2", "--measurements", 200)
 SMALL = ("--paths", 8, "--steps", 8)
@@ -180,21 +180,19 @@ def test_a_job_is_finished_only_with_a_summary(tmp_path):
 
 
 def test_ray_that_is_not_installed_is_named(monkeypatch):
-    from purectrl.experiments.sweep import on_ray
-
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'purectrl\[ray\]'"):
         on_ray()
 
 
 def test_ray_reports_nothing_unless_told_otherwise(monkeypatch):
-    from purectrl.experiments.sweep import on_ray
-
     monkeypatch.setitem(sys.modules, "ray", None)
-    for given, taken in ((None, "0"), ("1", "1")):
-        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", given or "")  # so that what was there comes back afterwards
-        if given is None:
-            monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
-        with pytest.raises(InputError):
-            on_ray()
-        assert os.environ["RAY_USAGE_STATS_ENABLED"] == taken
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    with pytest.raises(InputError):
+        on_ray()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
+    with pytest.raises(InputError):
+        on_ray()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
