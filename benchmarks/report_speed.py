@@ -1,7 +1,8 @@
 """What a report over 20 runs costs.
 
-    python benchmarks/report_speed.py           makes the runs first
-    python benchmarks/report_speed.py DIR...    takes the runs that are there, and writes no result
+    python benchmarks/report_speed.py                     makes the runs first
+    python benchmarks/report_speed.py DIR...              takes the runs that are there, and writes no result
+    python benchmarks/report_speed.py --picture DIR...    makes docs/media/report.png from a report over those runs
 
 Writes docs/results/report_speed.json and prints the numbers: seconds to build the page, start of Python included; its size;
 seconds until a real Chromium has loaded it from the file and drawn every chart. The runs are ten of `finite` with PURE_base,
@@ -29,6 +30,8 @@ EPISODES = 4096
 """Measurements of each run, and records of those with PURE_base."""
 REPEATS = 5
 """Of each timing, of which the fastest counts: what others do on the machine only adds."""
+PICTURE = 1100, 1180
+"""Width and height of the picture in the documentation, in pixels."""
 
 
 def make_runs(folder: Path) -> None:
@@ -77,9 +80,22 @@ def measure(directories: list[str], folder: Path) -> dict[str, Any]:
     }
 
 
+def picture(directories: list[str], folder: Path, out: Path) -> None:
+    """The top of a report over all runs in `directories`, as the documentation shows it."""
+    if executable() is None:
+        raise SystemExit("a picture needs Chromium on the path, or its place in CHROMIUM")
+    page = folder / "report.html"
+    build(directories, page)
+    with Browser(folder) as browser:
+        browser.open(page, *PICTURE)
+        browser.screenshot(out)
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        if len(sys.argv) > 1:
+        if sys.argv[1:2] == ["--picture"]:
+            picture(sys.argv[2:], Path(name), ROOT / "docs" / "media" / "report.png")
+        elif len(sys.argv) > 1:
             print(json.dumps(measure(sys.argv[1:], Path(name)), indent=2))
         else:
             make_runs(Path(name, "runs"))

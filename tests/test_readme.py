@@ -60,13 +60,6 @@ def test_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_code_named_in_the_paper_map_exists():
-    for name in re.findall(
-        r"`((?:core|theory|systems|experiments)/\w+\.py)`", (ROOT / "docs/paper-to-code.md").read_text()
-    ):
-        assert (ROOT / "src/purectrl" / name).exists(), name
-
-
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_examples_run(example, capsys):
     runpy.run_path(str(example), run_name="__main__")

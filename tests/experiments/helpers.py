@@ -1,7 +1,6 @@
 """Small real runs, and how to compare what they leave."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,10 +22,10 @@ def purectrl(*arguments, **keywords):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **keywords)
 
 
-def start(*arguments):
-    """Starts the program and does not wait."""
+def start(*arguments, env=None):
+    """Starts the program and does not wait; its environment is this one, or `env`."""
     command = [sys.executable, "-m", "purectrl", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
 
 
 def without_seconds(value):

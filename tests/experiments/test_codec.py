@@ -74,7 +74,7 @@ def test_a_leaf_that_cannot_be_saved_is_named():
 
 
 def test_torch_tensors_come_back_bit_for_bit_and_do_not_share_memory(tmp_path):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="the extra `diffusion` is not installed")
     kinds = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool)
     make = lambda seed: {  # noqa: E731
         "weights": {f"layer.{kind}": (seed * torch.arange(-3, 4) / 7).to(kind) for kind in kinds},
@@ -96,6 +96,6 @@ def test_torch_tensors_come_back_bit_for_bit_and_do_not_share_memory(tmp_path):
 
 
 def test_a_tensor_that_does_not_fit_is_named():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="the extra `diffusion` is not installed")
     with pytest.raises(StoreError, match=r"\['a'\] should be float32\[3\], the file holds float64\[2\]"):
         unpack({"a": torch.zeros(3)}, "", *pack({"a": np.zeros(2)}, ""))

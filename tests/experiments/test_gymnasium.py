@@ -106,8 +106,8 @@ def test_fresh_episodes_are_evaluated(whole):
 
 @pytest.mark.slow
 def test_a_mujoco_environment_that_ends_its_episodes_runs_and_repeats(tmp_path):
-    pytest.importorskip("mujoco")
-    pytest.importorskip("imageio")  # Gymnasium imports it with every MuJoCo environment
+    pytest.importorskip("mujoco", reason="the extra `dev` installs mujoco")
+    pytest.importorskip("imageio", reason="Gymnasium imports imageio with every MuJoCo environment")
     spec = Spec.of("gymnasium", "pure-enode", env="InvertedPendulum-v5", **TINY)
     task = spec.build()
     state, record = task.loop.step(task.loop.init(Key.from_seed(0)))

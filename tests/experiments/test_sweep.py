@@ -12,7 +12,7 @@ from helpers import left_by, purectrl, start
 
 from purectrl.core import InputError
 from purectrl.experiments import Spec
-from purectrl.experiments.sweep import Job, difference, parse_seeds
+from purectrl.experiments.sweep import Job, difference, on_ray, parse_seeds
 
 SWEEP = ("finite", "--algorithms", "pure-base", "pure-low-rollout", "--seeds", "0:2", "--measurements", 200)
 SMALL = ("--paths", 8, "--steps", 8)
@@ -35,10 +35,14 @@ def all_left_by(out):
     return {path.name: left_by(path) for path in sorted(out.iterdir())}
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_a_sweep_gives_what_single_runs_give(tmp_path, whole, engine):
+def need(engine):
     if engine == "ray":
         pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_sweep_gives_what_single_runs_give(tmp_path, whole, engine):
+    need(engine)
     out = tmp_path / "sweep"
     done = purectrl("sweep", *SWEEP, *SMALL, "--out", out, "--engine", engine, "--workers", 2)
     assert done.returncode == 0, done.stderr
@@ -49,20 +53,26 @@ def test_a_sweep_gives_what_single_runs_give(tmp_path, whole, engine):
     assert all_left_by(out) == whole
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(tmp_path, whole, end):
+@pytest.mark.parametrize(
+    ("engine", "end"),
+    [("local", signal.SIGKILL), ("local", signal.SIGINT), pytest.param("ray", signal.SIGKILL, marks=pytest.mark.slow)],
+)
+def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(tmp_path, whole, engine, end):
+    need(engine)
     out = tmp_path / "sweep"
-    process = start("sweep", *SWEEP, *SMALL, "--out", out, "--workers", 2)
-    deadline = time.monotonic() + 120
+    arguments = ("sweep", *SWEEP, *SMALL, "--out", out, "--engine", engine, "--workers", 2)
+    process = start(*arguments)
+    deadline = time.monotonic() + 240
     while not list(out.glob("*/records.jsonl")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(end)
     process.wait(60)
+    assert len(list(out.glob("*/summary.json"))) < len(NAMES)
     # workers end with the sweep: their locks must come free without anybody's help
     again = None
     while time.monotonic() < deadline and (again is None or "is being written" in again.stderr):
-        again = purectrl("sweep", *SWEEP, *SMALL, "--out", out, "--workers", 2)
+        again = purectrl(*arguments)
     assert again.returncode == 0, again.stderr
     assert all_left_by(out) == whole
 
@@ -170,8 +180,19 @@ def test_a_job_is_finished_only_with_a_summary(tmp_path):
 
 
 def test_ray_that_is_not_installed_is_named(monkeypatch):
-    from purectrl.experiments.sweep import on_ray
-
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'purectrl\[ray\]'"):
         on_ray()
+
+
+def test_ray_reports_nothing_unless_told_otherwise(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    with pytest.raises(InputError):
+        on_ray()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
+    with pytest.raises(InputError):
+        on_ray()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"

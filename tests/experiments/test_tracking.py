@@ -151,9 +151,8 @@ def test_a_killed_run_goes_on_with_the_same_curves(tmp_path):
     """kill -9, then resume, both trackers at once and wandb with no settings of its own: offline, whatever it does."""
     out = tmp_path / "run"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
-    process = start(
-        "run", "finite", "--algorithm", "pure-base", "--out", out, *FLAGS, "--track", "tensorboard", "--track", "wandb"
-    )
+    track = ("--track", "tensorboard", "--track", "wandb")
+    process = start("run", "finite", "--algorithm", "pure-base", "--out", out, *FLAGS, *track, env=environment)
     deadline = time.monotonic() + 120
     while len(list((out / "checkpoint").glob("*.safetensors"))) < 2:
         assert time.monotonic() < deadline
@@ -162,7 +161,7 @@ def test_a_killed_run_goes_on_with_the_same_curves(tmp_path):
     process.wait()
     assert not (out / "summary.json").exists()
     assert list((out / "wandb").glob("offline-run-*"))
-    done = purectrl("resume", out, "--quiet", "--track", "tensorboard", "--track", "wandb", env=environment)
+    done = purectrl("resume", out, "--quiet", *track, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     records = read_records(out)
@@ -199,7 +198,8 @@ def test_what_is_not_installed_is_named_and_leaves_nothing(tmp_path, monkeypatch
 
 def test_wandb_is_offline_unless_told_otherwise(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "")  # so that what was there comes back afterwards
+    monkeypatch.delenv("WANDB_MODE")
     with pytest.raises(InputError):
         to_wandb()
     assert os.environ["WANDB_MODE"] == "offline"
@@ -209,9 +209,26 @@ def test_wandb_is_offline_unless_told_otherwise(monkeypatch):
     assert os.environ["WANDB_MODE"] == "online"
 
 
-def test_a_spoilt_note_is_named(tmp_path):
+NOTE = {"id": "a1", "measurements": 4, "finished": False, "parts": ["first.txt"]}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"who": 1},
+        [NOTE],
+        NOTE | {"id": 1},
+        NOTE | {"measurements": "4"},
+        NOTE | {"finished": 0},
+        NOTE | {"parts": "first.txt"},
+        NOTE | {"parts": [1]},
+        NOTE | {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_spoilt_note_is_named(tmp_path, note):
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "told.json").write_text('{"who": 1}')
+    (tmp_path / "notes" / "told.json").write_text(json.dumps(note))
     with pytest.raises(StoreError, match="is not what a tracker left; remove"), tracking([noting([])], tmp_path, {}):
         pass
 

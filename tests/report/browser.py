@@ -1,5 +1,6 @@
 """A real Chromium without a window, driven over its DevTools protocol. It talks through two pipes: no library is needed."""
 
+import base64
 import fcntl
 import itertools
 import json
@@ -115,6 +116,10 @@ class Browser:
         match = "true" if text is None else f"node.textContent.trim() === {json.dumps(text)}"
         self.do(f"{found}.find((node) => {match}).click()")
         self.settle()
+
+    def screenshot(self, path):
+        """Writes what is on the screen to a PNG file."""
+        path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def complaints(self):
         """What the page has written to the console, thrown, or been refused."""

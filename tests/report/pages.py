@@ -5,6 +5,7 @@ import re
 
 from helpers import purectrl
 
+from purectrl.cli import main
 from purectrl.core.keys import Key
 from purectrl.experiments import Spec, run
 from purectrl.experiments.runner import _line
@@ -51,3 +52,9 @@ def data(page):
 def report(*directories, out):
     """`purectrl report` as a user types it."""
     return purectrl("report", *directories, "--out", out)
+
+
+def reported(*directories, out, capsys):
+    """Exit status, standard error, and what the page carries, if there is one."""
+    status = main(["report", *map(str, directories), "--out", str(out)])
+    return status, capsys.readouterr().err, data(out) if out.exists() else None

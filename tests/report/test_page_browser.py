@@ -1,16 +1,20 @@
 """The report page in a real Chromium: it opens from a file, draws, filters, plays, and complains about nothing."""
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pytest
 from browser import Browser, executable
 from pages import change, make, records, stop_half_way
+from PIL import Image
 
 from purectrl.cli import main
 from purectrl.systems.film import save_film
 
-pytestmark = pytest.mark.skipif(executable() is None, reason="needs Chromium on the path, or its place in CHROMIUM")
+pytestmark = pytest.mark.skipif(
+    executable() is None, reason="needs Chromium on the path, or CHROMIUM=/path/to/chromium"
+)
 
 SEEDS = (0, 1, 2)
 HOSTILE = "</script><img src=x onerror=console.error('run')>"
@@ -221,9 +225,12 @@ def test_what_a_run_wrote_is_text(opened):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 768, 1280])
-def test_it_fits_every_screen(chromium, page, width, scheme):
+def test_it_fits_every_screen(chromium, page, tmp_path, width, scheme):
     chromium.open(page, width=width, scheme=scheme)
     assert chromium.do(PIXELS) <= width
+    chromium.screenshot(tmp_path / f"{width}-{scheme}.png")  # for people; pytest keeps it for a while
+    with Image.open(tmp_path / f"{width}-{scheme}.png") as picture:
+        assert picture.size == (width, 900)
     chromium.do("document.querySelectorAll('details').forEach((node) => { node.open = true })")
     chromium.settle()
     assert chromium.do(PIXELS) <= width
@@ -234,6 +241,32 @@ def test_it_fits_every_screen(chromium, page, width, scheme):
     assert (paper > ink) == (scheme == "light")
     assert abs(paper - ink) > 400
     assert chromium.complaints() == []
+
+
+def test_coverage_that_a_run_did_not_record_is_noted(chromium, tmp_path):
+    """Its group has no mean then: one of the others would pass for one of all."""
+    for seed in SEEDS:
+        make(tmp_path / "runs" / f"base-{seed}", seed=seed)
+    file = tmp_path / "runs" / "base-2" / "records.jsonl"
+    lines = [{name: value for name, value in line.items() if name != "covered"} for line in records(file.parent)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
+    chromium.open(tmp_path / "page.html")
+    (caption,) = texts(chromium, "#coverage figcaption")
+    assert caption.endswith("1 run did not record it")
+    assert {row[0] for row in panel_data(chromium, "coverage")} == {"pure-base, seed 0", "pure-base, seed 1"}
+    assert chromium.complaints() == []
+
+
+def test_updates_that_are_thinned_are_noted(opened, chromium, folder, tmp_path, monkeypatch):
+    assert not any("may stand for several" in text for text in texts(opened, "#updated figcaption"))
+    monkeypatch.setattr(import_module("purectrl.report.page.document"), "MOST_ROWS", 20)
+    assert main(["report", str(folder / "base-0"), str(folder / "ou"), "--out", str(tmp_path / "page.html")]) == 0
+    chromium.open(tmp_path / "page.html")
+    (base, *_) = texts(chromium, "#updated figcaption")
+    assert base.endswith("1 run with more updates than fit here: a tick may stand for several")
+    ticks = panel_data(chromium, "updated")
+    assert 0 < len(ticks) < json.loads((folder / "base-0" / "summary.json").read_text())["ledger"]["updates"]
 
 
 @pytest.mark.slow

@@ -2,13 +2,12 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import change, data, make, records, report, stop_half_way
+from pages import change, data, make, report, reported
 
 from purectrl.cli import main
 from purectrl.experiments import segments
@@ -16,30 +15,6 @@ from purectrl.report.page import media
 from purectrl.report.page.courses import course, kept_rows
 from purectrl.report.page.records import Records
 from purectrl.report.page.times import measured_times
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A sweep of two algorithms with two seeds each."""
-    folder = tmp_path_factory.mktemp("sweep")
-    for algorithm in ("pure-base", "pure-low-switch"):
-        for seed in (0, 1):
-            make(folder / f"{algorithm}-seed{seed}", algorithm=algorithm, seed=seed)
-    return folder
-
-
-@pytest.fixture
-def sweep(whole, tmp_path):
-    """A copy of it to spoil."""
-    shutil.copytree(whole, tmp_path / "sweep")
-    return tmp_path / "sweep"
-
-
-def reported(*directories, out, capsys):
-    """Exit status, standard error, and what the page carries, if there is one."""
-    status = main(["report", *map(str, directories), "--out", str(out)])
-    return status, capsys.readouterr().err, data(out) if out.exists() else None
-
 
 # what is shown
 
@@ -177,159 +152,7 @@ def test_updates_are_kept_while_they_fit(count, updates, limit):
     assert len(rows) <= limit
 
 
-# what is not as it should be
-
-
-def half_a_line(run):
-    file = run / "records.jsonl"
-    file.write_text(file.read_text()[:-30])
-
-
-def no_line(run):
-    file = run / "records.jsonl"
-    file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:-1]))
-
-
-def spoil_line(run, number, text):
-    file = run / "records.jsonl"
-    lines = file.read_text().splitlines()
-    lines[number - 1] = text
-    file.write_text("\n".join(lines) + "\n")
-
-
-def other_record(**values):
-    def spoil(run):
-        spoil_line(run, 7, json.dumps(records(run)[6] | values))
-
-    return spoil
-
-
-DAMAGE = {
-    "half a line": (half_a_line, "records.jsonl ends in the middle of line 60, although the run has finished"),
-    "a line less": (no_line, "ends at 59 rollouts, summary.json says 60: records are missing"),
-    "no records": (lambda run: (run / "records.jsonl").unlink(), "records.jsonl does not exist, although"),
-    "no JSON": (lambda run: spoil_line(run, 3, "{'a': 1}"), "records.jsonl: line 3 is not JSON"),
-    "two in a line": (lambda run: spoil_line(run, 3, "{}, {}"), "records.jsonl: line 3 is not JSON"),
-    "a list": (lambda run: spoil_line(run, 3, "[1]"), "line 3 is not a record: it should hold names and values"),
-    "deep brackets": (lambda run: spoil_line(run, 3, "[" * 100_000), "line 3 is not JSON"),
-    "bytes": (lambda run: (run / "records.jsonl").write_bytes(b"\xff\xfe\n"), "line 1 is not JSON"),
-    "old columns": (lambda run: spoil_line(run, 7, '{"step": 7, "n": 7}'), "line 7 has rollouts = None"),
-    "a word": (other_record(measurements="7"), "line 7 has measurements = '7', which should be a number"),
-    "not a number": (other_record(seconds=float("nan")), "line 7 counts fewer seconds"),
-    "falling": (other_record(rollouts=3), "line 7 counts fewer rollouts than the line before"),
-    "huge": (other_record(value=10**400), "value holds a number that no computer calculates with"),
-    "other updates": (other_record(updated="all"), "line 7 has updated = 'all', not one of neither, drift"),
-    "no config": (lambda run: (run / "config.json").unlink(), "holds no run: it has no config.json"),
-    "newer format": (lambda run: change(run / "config.json", format=2), "has format 2, this version reads format 1"),
-    "foreign config": (
-        lambda run: (run / "config.json").write_text("{}"),
-        "is not the configuration of a purectrl run",
-    ),
-    "seed": (lambda run: change(run / "config.json", seed="0"), "seed should be an integer, it is '0'"),
-    "settings": (lambda run: change(run / "config.json", settings=[1]), "settings should be names and values"),
-    "another run's summary": (lambda run: change(run / "summary.json", seed=9), "seed is 9 and should be 1"),
-    "half a summary": (lambda run: (run / "summary.json").write_text('{"exp'), "summary.json is not JSON"),
-    "old summary": (lambda run: change(run / "summary.json", ledger={"rollouts": 1}), "the seconds of each phase"),
-    "no versions": (lambda run: change(run / "summary.json", versions=None), "which versions it was made with"),
-    "a status": (
-        lambda run: change(run / "summary.json", status="failed"),
-        "status is 'failed' and should be 'finished'",
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_run_is_named_and_the_others_are_shown(damage, sweep, tmp_path, capsys):
-    spoil, words = DAMAGE[damage]
-    spoil(sweep / "pure-base-seed1")
-    status, errors, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
-    assert status == 1
-    (line,) = errors.splitlines()
-    assert line.startswith("left out: ")
-    assert words in line
-    assert "pure-base-seed1" in line
-    assert [f"left out: {problem}" for problem in found["problems"]] == [line]
-    assert [(run["group"], run["seed"]) for run in found["runs"]] == [(0, 0), (1, 0), (1, 1)]
-
-
-@pytest.mark.parametrize("damage", ["no JSON", "newer format", "no config"])
-def test_if_nothing_is_left_nothing_is_written(damage, sweep, tmp_path, capsys):
-    run = sweep / "pure-base-seed1"
-    DAMAGE[damage][0](run)
-    status, errors, found = reported(run, out=tmp_path / "new" / "page", capsys=capsys)
-    assert (status, found) == (2, None)
-    assert errors.startswith("error: no run to report on: ")
-    assert DAMAGE[damage][1] in errors
-    assert errors.count("\n") == 1
-    assert not (tmp_path / "new").exists()
-
-
-def test_places_without_runs(whole, tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("x")
-    places = [tmp_path / name for name in ("empty", "file", "absent")]
-    status, errors, found = reported(*places, out=tmp_path / "page", capsys=capsys)
-    assert (status, found) == (2, None)
-    assert f"{tmp_path}/empty holds no run" in errors
-    assert f"{tmp_path}/file is a file, not a directory" in errors
-    assert f"{tmp_path}/absent does not exist" in errors
-    status, errors, found = reported(whole, *places, out=tmp_path / "page", capsys=capsys)
-    assert (status, len(errors.splitlines()), len(found["problems"]), len(found["runs"])) == (1, 3, 3, 4)
-
-
-def test_a_run_that_goes_on_is_shown_and_noted(sweep, tmp_path, capsys):
-    run = stop_half_way(sweep / "half", seed=7)
-    with open(run / "records.jsonl", "a") as file:
-        file.write('{"step": 31, "epis')
-    status, errors, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
-    assert status == 0
-    assert errors.splitlines() == [f"note: {note}" for note in found["notes"]]
-    assert "half has not finished: it is shown, and no mean counts it" in errors
-    assert "line 31 is half written and was left out" in errors
-    (half,) = (run for run in found["runs"] if not run["finished"])
-    assert (half["ledger"]["measurements"], half["metrics"], half["records"]) == (30, {}, 30)
-
-
-def test_a_run_without_any_record(sweep, tmp_path, capsys):
-    run = sweep / "pure-base-seed1"
-    for name in ("summary.json", "records.jsonl"):
-        (run / name).unlink()
-    shutil.rmtree(run / "checkpoint")
-    status, errors, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
-    assert status == 0
-    assert "pure-base-seed1 has no records yet" in errors
-    assert found["runs"][1]["course"] == {}
-    assert found["runs"][1]["ledger"]["measurements"] == 0
-
-
-def test_a_copy_of_a_run_does_not_count_twice(sweep, tmp_path, capsys):
-    shutil.copytree(sweep / "pure-base-seed0", sweep / "zcopy")
-    status, errors, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
-    assert (status, len(found["runs"])) == (1, 4)
-    assert "zcopy has the settings and the seed of" in errors
-
-
-def test_no_mean_mixes_versions(sweep, tmp_path, capsys):
-    for name in ("config.json", "summary.json"):
-        versions = json.loads((sweep / "pure-base-seed1" / name).read_text())["versions"]
-        change(sweep / "pure-base-seed1" / name, versions=versions | {"purectrl": "0.0.7"})
-    status, _, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
-    assert status == 0
-    labels = [group["label"] for group in found["groups"]]
-    assert labels[0].startswith("pure-base, with purectrl 0.")
-    assert labels[1] == "pure-low-switch" or labels[1].startswith("pure-base, with purectrl 0.")
-    assert len(labels) == 3
-    assert any("made with purectrl 0.0.7 and" in note and "no mean mixes them" in note for note in found["notes"])
-
-
-def test_a_damaged_checkpoint_costs_the_times_alone(sweep, tmp_path, capsys):
-    for file in (sweep / "pure-base-seed1" / "checkpoint").iterdir():
-        file.write_bytes(file.read_bytes()[:100])
-    (sweep / "pure-base-seed1" / "evaluation.json").write_text("[")
-    status, _, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
-    assert (status, len(found["runs"]), found["runs"][1]["times"]) == (0, 4, None)
-    assert any("so its times are not shown" in note for note in found["notes"])
-    assert any("the evaluation is not shown" in note for note in found["notes"])
+# where it goes
 
 
 def test_where_a_report_may_go(whole, tmp_path, capsys):

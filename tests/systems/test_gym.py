@@ -163,8 +163,8 @@ def test_there_and_back_again(name):
 
 
 def test_a_mujoco_environment_is_measured():
-    pytest.importorskip("mujoco")
-    pytest.importorskip("imageio")  # Gymnasium imports it with every MuJoCo environment
+    pytest.importorskip("mujoco", reason="the extra `dev` installs mujoco")
+    pytest.importorskip("imageio", reason="Gymnasium imports imageio with every MuJoCo environment")
     env = gymnasium.make("InvertedPendulum-v5", max_episode_steps=-1)
     rollout = gym_rollout(env, lambda gains, x: gains @ x)
     plan, times = Plan(np.array([[0.5, 6.0, 0.8, 1.0]]), None), np.tile([0.0, 0.4, 2.0], (2, 1))

@@ -169,6 +169,7 @@ def _start_worker(threads: int) -> None:
 
 def on_ray(workers: int | None = None) -> Engine:
     """Ray: a cluster if `RAY_ADDRESS` names one (the output directory must be shared), else this machine."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # or Ray reports its use over the network, unasked
     try:
         import ray
     except ImportError:

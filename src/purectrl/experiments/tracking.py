@@ -143,10 +143,12 @@ class _Channel:
 def _read_told(file: Path) -> Told:
     if not file.exists():
         return Told(secrets.token_hex(4))
-    try:
-        return Told(**read_json(file))
-    except TypeError:
-        raise StoreError(f"{file} is not what a tracker left; remove {file.parent}, and it is drawn anew") from None
+    found = read_json(file)
+    kinds = {"id": str, "measurements": int, "finished": bool, "parts": list}
+    good = isinstance(found, dict) and {name: type(value) for name, value in found.items()} == kinds
+    if not good or not all(isinstance(name, str) for name in found["parts"]):
+        raise StoreError(f"{file} is not what a tracker left; remove {file.parent}, and it is drawn anew")
+    return Told(found["id"], found["measurements"], found["finished"], tuple(found["parts"]))
 
 
 @contextmanager
@@ -224,9 +226,9 @@ class _Wandb:
     """One run of Weights & Biases; stopped and gone on with, it keeps its id."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any], told: Told) -> None:
+        os.environ.setdefault("WANDB_MODE", "offline")  # a worker of a sweep has an environment of its own
         import wandb
 
-        os.environ.setdefault("WANDB_MODE", "offline")  # a worker of a sweep has an environment of its own
         quiet = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True)
         try:
             self._run = wandb.init(

@@ -1,7 +1,9 @@
 """Everything that the page shows, as one JSON value: groups of runs that differ in their seeds alone, and the runs."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,17 +37,15 @@ def document(found: Found) -> dict[str, Any]:
     count = len(found.runs)
     rows = min(MOST_ROWS, max(FEWEST_ROWS, ROWS // count))
     points = min(MOST_POINTS, max(FEWEST_POINTS, POINTS // count))
-    pictures = _pictures(groups)
     notes = [note for run in found.runs for note in run.notes] + _mixtures(groups)
+    pictures = _pictures(groups, notes)
     runs = []
     for number, group in enumerate(groups):
         for run in group.runs:
-            shown = [pictures[path] for path in media.files(run.place)]
-            notes += [f"{medium.path} had no room on this page" for medium in shown if medium.uri is None]
-            runs.append(_run(run, number, rows, shown) | {"times": _times(run, points, notes)})
+            runs.append(_run(run, number, rows, pictures[run.place]) | {"times": _times(run, points, notes)})
     return {
         "purectrl": __version__,
-        "groups": [_group(group) for group in groups],
+        "groups": [_group(group, notes) for group in groups],
         "runs": runs,
         "problems": list(found.problems),
         "notes": notes,
@@ -106,8 +106,7 @@ def _word(value: Any) -> str:
 
 def _sortable(value: Any) -> tuple[int, float, str]:
     """Numbers by size, everything else by its words."""
-    number = isinstance(value, int | float)
-    return (0, float(value), "") if number else (1, 0.0, json.dumps(value))
+    return (0, value, "") if isinstance(value, int | float) else (1, 0.0, json.dumps(value))
 
 
 def _mixtures(groups: Sequence[Group]) -> list[str]:
@@ -125,30 +124,51 @@ def _mixtures(groups: Sequence[Group]) -> list[str]:
     return said + [f"made with purectrl {version}, read by purectrl {__version__}" for version in others]
 
 
-def _pictures(groups: Sequence[Group]) -> dict[Any, media.Medium]:
-    """The media of all runs. Where there is no room for all, every group shows its first seed before any its second."""
-    ranked = [
-        (rank, path) for group in groups for rank, run in enumerate(group.runs) for path in media.files(run.place)
-    ]
-    return media.embed(path for _, path in sorted(ranked, key=lambda pair: pair[0]))
+def _pictures(groups: Sequence[Group], notes: list[str]) -> dict[Path, list[media.Medium]]:
+    """The media of each run, by its place; what cannot be shown is noted.
+
+    Where there is no room for all, every group shows its first seed before any its second.
+    """
+    ranked = [(rank, run.place) for group in groups for rank, run in enumerate(group.runs)]
+    files: dict[Path, list[Path]] = {}
+    for _, place in sorted(ranked, key=lambda pair: pair[0]):
+        try:
+            files[place] = media.files(place)
+        except StoreError as error:
+            notes.append(str(error))
+            files[place] = []
+    found = media.embed(path for own in files.values() for path in own)
+    notes += [f"{medium.path} {medium.missing}" for medium in found.values() if medium.missing]
+    return {place: [found[path] for path in own] for place, own in files.items()}
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Group, notes: list[str]) -> dict[str, Any]:
     first = group.runs[0]
     settings = first.config["settings"]
+    threshold = settings.get("factor") if settings.get("schedule") == "on-misfit" else None
     return {
         "experiment": first.experiment,
         "algorithm": first.algorithm,
         "label": group.label,
         "settings": settings,
         "versions": first.versions,
-        "rule": update_rule(settings),
-        "threshold": settings.get("factor") if settings.get("schedule") == "on-misfit" else None,
+        "rule": _rule(first, notes),
+        "threshold": threshold if _is_number(threshold) else None,
     }
 
 
+def _rule(run: Run, notes: list[str]) -> str:
+    """When a run updates; settings of another version are noted and leave the name of the schedule."""
+    settings = run.config["settings"]
+    try:
+        return update_rule(settings)
+    except StoreError as error:
+        notes.append(f"{run.place / 'config.json'}: {error}, so the page does not say when it updates")
+        return f"by the schedule {settings['schedule']!r}"
+
+
 def update_rule(settings: Mapping[str, Any]) -> str:
-    """When a run updates, in words.
+    """When a run updates, in words; raises `StoreError` if its schedule has settings that it cannot have.
 
     >>> update_rule({"schedule": "on-misfit", "factor": 5.0})
     'when the excess loss of a model reaches 5 β'
@@ -160,7 +180,7 @@ def update_rule(settings: Mapping[str, Any]) -> str:
         every = settings.get("every", 1)
         return "after every episode" if every == 1 else f"after every {every} episodes"
     if schedule == "batches":
-        sizes = settings.get("batches") or []
+        sizes = _sizes(settings)
         if not sizes:
             return f"{settings.get('updates')} times, at the ends of batches that grow by {settings.get('growth')}"
         same = len(set(sizes)) == 1 and len(sizes) > 1
@@ -170,10 +190,30 @@ def update_rule(settings: Mapping[str, Any]) -> str:
         plural = "" if set(sizes) == {1} else "s"
         return f"{side} of each of {words} episode{plural}{first}"
     if schedule == "geometric":
-        return f"when the measurements have grown by the factor {settings.get('growth', 2.0):g}"
+        return f"when the measurements have grown by the factor {_factor(settings, 'growth', 2.0):g}"
     if schedule == "on-misfit":
-        return f"when the excess loss of a model reaches {settings.get('factor', 5.0):g} β"
+        return f"when the excess loss of a model reaches {_factor(settings, 'factor', 5.0):g} β"
     return f"by the schedule {schedule!r}"
+
+
+def _sizes(settings: Mapping[str, Any]) -> list[int]:
+    """The episodes of each batch; none where they grow by themselves."""
+    sizes = settings.get("batches") or []
+    if not isinstance(sizes, list) or not all(type(size) is int for size in sizes):
+        raise StoreError(f"batches is {sizes!r} and should be a list of episodes")
+    return sizes
+
+
+def _factor(settings: Mapping[str, Any], name: str, default: float) -> float:
+    """A setting that is a number, in runs that know it."""
+    value = settings.get(name, default)
+    if not _is_number(value):
+        raise StoreError(f"{name} is {value!r} and should be a number")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _run(run: Run, group: int, rows: int, shown: Sequence[media.Medium]) -> dict[str, Any]:
@@ -187,7 +227,17 @@ def _run(run: Run, group: int, rows: int, shown: Sequence[media.Medium]) -> dict
         "metrics": _metrics((run.summary or {}).get("metrics", {})),
         "evaluation": run.evaluation and {**run.evaluation, "metrics": _metrics(run.evaluation["metrics"])},
         "course": course(run.records, rows),
-        "media": [{"name": one.path.name, "type": one.type, "uri": one.uri, "place": str(one.path)} for one in shown],
+        "media": [_medium(one) for one in shown],
+    }
+
+
+def _medium(one: media.Medium) -> dict[str, Any]:
+    return {
+        "name": one.path.name,
+        "type": one.type,
+        "uri": one.uri,
+        "place": str(one.path),
+        "missing": one.missing,
     }
 
 
@@ -213,4 +263,4 @@ def _times(run: Run, points: int, notes: list[str]) -> dict[str, Any] | None:
     if times is None or not times.size:
         return None
     horizon = settings.get("horizon", settings.get("denoising_steps"))
-    return strip(times, float(horizon) if isinstance(horizon, int | float) else float(np.max(times)), points)
+    return strip(times, float(horizon) if _is_number(horizon) else float(np.max(times)), points)

@@ -70,9 +70,14 @@ function updateStrips(experiment, runs, axis) {
   const names = shown.map(runName);
   const [, most] = extent(runs.map((run) => spent(run, axis)));
   const counts = shown.map((run) => `${runName(run)}: ${counted(run.ledger.updates, "update")}`);
+  const crowded = shown.filter((run, row) => marks[row].length < run.ledger.updates).length;
+  const notes = [
+    runs.length > MOST_STRIPS ? `the first ${MOST_STRIPS} of ${runs.length} runs; filter to see others` : null,
+    crowded ? `${counted(crowded, "run")} with more updates than fit here: a tick may stand for several` : null,
+  ];
   return chart({
     title: `${experiment}: updates against ${axis}`,
-    note: runs.length > MOST_STRIPS ? `the first ${MOST_STRIPS} of ${runs.length} runs; filter to see others` : "",
+    note: notes.filter(Boolean).join("; "),
     words: `Updates of each run of ${experiment}. ${counts.join(". ")}.`,
     x: { label: axis, log: state.logX, domain: state.logX ? undefined : [0, most] },
     y: { names },
@@ -125,10 +130,11 @@ function misfit(runs) {
 }
 
 function coverage(runs) {
-  const covered = runs.filter((run) => has(run, "covered_so_far"));
-  if (!covered.length) return null;
+  const recorded = ([, members]) => members.some((run) => has(run, "covered_so_far"));
+  const experiments = byExperiment(runs).filter(recorded);
+  if (!experiments.length) return null;
   const about = "Whether both confidence sets contained the truth after every episode up to here.";
-  const charts = byExperiment(covered).map(([experiment, members]) => coveragePanel(experiment, members));
+  const charts = experiments.map(([experiment, members]) => coveragePanel(experiment, members));
   return section("coverage", "Coverage", about, panels(charts));
 }
 
@@ -139,6 +145,7 @@ function coveragePanel(experiment, runs) {
   const title = `${experiment}: share of runs that covered the truth so far`;
   return chart({
     title, series,
+    note: silence(runs, y) ?? "",
     words: `${title}. ${inWords(series)}`,
     x: { label: x, log: state.logX },
     y: { domain: [-0.03, 1.03] },

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from purectrl.core.errors import StoreError
+
 TYPES: Mapping[str, str] = {
     ".mp4": "video/mp4",
     ".webm": "video/webm",
@@ -21,10 +23,16 @@ ROOM = 6_000_000
 
 @dataclass(frozen=True)
 class Medium:
-    """A file of a run's `media`, inside the page or, if there was no room, left where it is."""
+    """A file of a run's `media`, inside the page or left where it is.
+
+    Main arguments:
+        uri: the file itself, as text; None if it is not inside the page.
+        missing: why not, as the end of a sentence that begins with its path; empty if it is.
+    """
 
     path: Path
     uri: str | None
+    missing: str = ""
 
     @property
     def type(self) -> str:
@@ -35,7 +43,11 @@ class Medium:
 def files(place: Path) -> list[Path]:
     """What the run in `place` has to show, each thing once."""
     folder = place / "media"
-    found = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in TYPES] if folder.is_dir() else []
+    try:
+        inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read, so it is not shown: {error.strerror}") from None
+    found = [path for path in inside if path.suffix.lower() in TYPES]
     found = [path for path in found if not path.name.startswith(".")]  # one that is being written
     order = list(TYPES)
     best: dict[str, Path] = {}
@@ -48,13 +60,23 @@ def embed(paths: Iterable[Path], room: int = ROOM) -> dict[Path, Medium]:
     """Each file as a data URI, in the given order while there is room for it."""
     taken = {}
     for path in paths:
-        size = path.stat().st_size
-        fits = size <= room
-        room -= size if fits else 0
-        taken[path] = Medium(path, _uri(path) if fits else None)
+        content, missing = _content(path, room)
+        room -= len(content)
+        taken[path] = Medium(path, None if missing else _uri(path, content), missing)
     return taken
 
 
-def _uri(path: Path) -> str:
-    content = base64.b64encode(path.read_bytes()).decode()
-    return f"data:{TYPES[path.suffix.lower()]};base64,{content}"
+def _content(path: Path, room: int) -> tuple[bytes, str]:
+    """What is in a file, or nothing and the reason."""
+    try:
+        if not path.is_file():  # a pipe, say, which nobody may ever fill
+            return b"", "is not a file"
+        if path.stat().st_size > room:
+            return b"", "had no room on this page"
+        return path.read_bytes(), ""
+    except OSError as error:
+        return b"", f"cannot be read: {error.strerror}"
+
+
+def _uri(path: Path, content: bytes) -> str:
+    return f"data:{TYPES[path.suffix.lower()]};base64,{base64.b64encode(content).decode()}"

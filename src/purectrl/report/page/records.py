@@ -122,6 +122,10 @@ def _columns(file: Path, first: int, records: Sequence[Mapping[str, Any]]) -> di
         wrong = next(n for n, value in enumerate(told) if str(value) not in UPDATED)
         raise StoreError(f"{file}: line {first + wrong} has updated = {told[wrong]!r}, not one of {', '.join(UPDATED)}")
     columns = {name: _numbers(file, name, column) for name, column in values.items()}
+    few = np.flatnonzero(~(columns["episodes"] >= 1))  # so written, it finds NaN, too
+    if few.size:
+        found = values["episodes"][few[0]]
+        raise StoreError(f"{file}: line {first + few[0]} has episodes = {found!r}, which should be 1 or more")
     return columns | {"updated": np.array([UPDATED[value] for value in told])}
 
 
@@ -135,13 +139,14 @@ def _turned(records: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
 
 
 def _numbers(file: Path, name: str, values: Sequence[Any]) -> np.ndarray:
-    """The column as numbers; what is none becomes NaN."""
+    """The column as numbers; what is none, or is infinite, becomes NaN."""
     if not set(map(type, values)) <= NUMBERS:
         values = [value if type(value) in NUMBERS else None for value in values]
     try:
-        return np.array(values, float)
+        numbers = np.array(values, float)
     except OverflowError:
         raise StoreError(f"{file}: {name} holds a number that no computer calculates with") from None
+    return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
 def _joined(file: Path, parts: Sequence[Mapping[str, np.ndarray]]) -> Records:

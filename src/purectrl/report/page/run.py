@@ -1,6 +1,7 @@
 """One run directory, read with suspicion: it may be unfinished, of another version, or damaged."""
 
 import json
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -93,6 +94,7 @@ def read_run(place: Path) -> Run:
 
 def _config(place: Path) -> dict[str, Any]:
     config = read_config(place)
+    _check_numbers(place / "config.json", config)
     for name, kind, wanted in (
         ("seed", int, "an integer"),
         ("settings", dict, "names and values"),
@@ -108,6 +110,7 @@ def _summary(place: Path, config: dict[str, Any]) -> dict[str, Any] | None:
     summary, file = read_summary(place), place / "summary.json"
     if summary is None:
         return None
+    _check_numbers(file, summary)
     for name, value in {
         "status": "finished",
         **{name: config[name] for name in ("experiment", "algorithm", "seed")},
@@ -143,6 +146,7 @@ def _evaluation(place: Path, notes: list[str]) -> dict[str, Any] | None:
         return None
     try:
         found = read_json(file)
+        _check_numbers(file, found)
     except StoreError as error:
         notes.append(f"{error}; the evaluation is not shown")
         return None
@@ -150,6 +154,19 @@ def _evaluation(place: Path, notes: list[str]) -> dict[str, Any] | None:
         notes.append(f"{file} is not what `purectrl evaluate` writes, and is not shown")
         return None
     return json.loads(to_json(found, indent=None))
+
+
+def _check_numbers(file: Path, content: Any) -> None:
+    """Raises if `content` holds an integer, however deep, that is beyond every floating-point number."""
+    waiting = [("", content)]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [(name, item) for item in value]
+        elif isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise StoreError(f"{file}: {name} holds a number that no computer calculates with")
 
 
 def _is_number(value: Any) -> bool:

@@ -59,10 +59,9 @@ function coursePanel(experiment, runs, x) {
   const y = state.y === "result" ? resultOf(runs) : state.y;
   const title = `${experiment}: ${y ? spoken(y) : "nothing recorded"} against ${x}`;
   const series = y ? byGroup(runs).flatMap(({ group, runs: own }) => groupSeries(group, own, x, y)) : [];
-  const silent = runs.filter((run) => !y || !has(run, y)).length;
   const zeros = state.logY && series.some((one) => one.points.some(([, value]) => value <= 0));
   const notes = [
-    silent ? `${counted(silent, "run")} did not record it` : null,
+    silence(runs, y),
     zeros ? "values that are not above 0 are not drawn" : null,
   ];
   return chart({
@@ -73,6 +72,12 @@ function coursePanel(experiment, runs, x) {
     y: { log: state.logY },
     table: () => seriesTable(series, x),
   });
+}
+
+/** How many runs have nothing to show in a chart of this column, in words; null if all have. */
+function silence(runs, column) {
+  const silent = runs.filter((run) => !column || !has(run, column)).length;
+  return silent ? `${counted(silent, "run")} did not record it` : null;
 }
 
 /** The lines of one group: its mean if there are several finished runs, and the runs, thin if there is a mean. */

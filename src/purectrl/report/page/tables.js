@@ -6,11 +6,11 @@ function pictures(runs) {
   return section("media", "What it looks like", null, element("div", { class: "media" }, shown.map(picture)));
 }
 
-function picture({ run, name, type, uri, place }) {
+function picture({ run, name, type, uri, place, missing }) {
   const words = `${name}: ${longName(run)}`;
   const playing = { controls: true, loop: true, muted: true, playsinline: true, preload: "metadata" };
   let view;
-  if (!uri) view = element("p", { class: "soft" }, `left out, the page would be too large: ${place}`);
+  if (!uri) view = element("p", { class: "soft" }, `left out: ${place} ${missing}`);
   else if (type.startsWith("video/")) view = element("video", { src: uri, "aria-label": words, ...playing });
   else view = element("img", { src: uri, alt: words, loading: "lazy" });
   return element("figure", {}, view, element("figcaption", {}, words));

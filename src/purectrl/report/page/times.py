@@ -22,23 +22,33 @@ def measured_times(place: Path) -> np.ndarray | None:
     found = sorted(folder.glob("[0-9]*.safetensors")) if folder.is_dir() else []
     if not found:
         return None
-    parts, content = [], {}
     tail, content = _read(found[-1], "data.t")
-    for segment in (Segment(*entry) for entry in content.get("segments", [])):
-        early, _ = _read(place / "data" / segment.name, "t")
-        if early is not None:
-            parts.append(early)
-    parts += [] if tail is None else [tail]
+    early = [_read(place / "data" / segment.name, "t")[0] for segment in _segments(found[-1], content)]
+    parts = [part for part in (*early, tail) if part is not None]
+    if len({part.shape[1] for part in parts}) > 1:
+        raise StoreError(f"{place}: its episodes differ in their number of measurements, so their times are not shown")
     return np.concatenate(parts) if parts else None
 
 
-def _read(path: Path, name: str) -> tuple[np.ndarray | None, dict[str, Any]]:
+def _segments(path: Path, content: Any) -> list[Segment]:
+    """The files that a checkpoint refers to."""
+    listed = content.get("segments", []) if isinstance(content, dict) else None
+    if not isinstance(listed, list) or not all(_is_segment(entry) for entry in listed):
+        raise StoreError(f"{path} does not list its measurements as this version does, so their times are not shown")
+    return [Segment(*entry) for entry in listed]
+
+
+def _is_segment(entry: Any) -> bool:
+    return isinstance(entry, list) and [type(part) for part in entry] == [int, int, str]
+
+
+def _read(path: Path, name: str) -> tuple[np.ndarray | None, Any]:
     """One array of a file and the JSON beside it. The rest, which may be a whole network, stays on disk."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             content = json.loads((file.metadata() or {})["content"])
             array = file.get_tensor(name) if name in file.keys() else None  # noqa: SIM118
-    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, KeyError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise StoreError(f"{path} cannot be read, so its times are not shown: {error}") from None
     if array is not None and (array.ndim != 2 or not np.isfinite(array).all()):
         raise StoreError(f"{path}: {name} should be times [episodes, m], so they are not shown")
