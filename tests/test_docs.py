@@ -200,6 +200,27 @@ It adds:
     )
 
 
+RESULTS = {path.stem: path for path in (DOCS / "results").glob("*.json")}
+RESULTS_PAGE = runpy.run_path(str(ROOT / "benchmarks/page.py"))
+
+
+def test_every_missed_mark_has_a_note_and_every_note_a_result():
+    missed = {name for name, path in RESULTS.items() if "**missed**" in RESULTS_PAGE["section"](path).lower()}
+    notes = {path.name.removesuffix(".note.md") for path in (DOCS / "results").glob("*.md")}
+    assert missed <= notes <= set(RESULTS)
+
+
+@pytest.mark.parametrize(("name", "after"), [("thm1-rate", "\n!["), ("theory_speed", "\nCommand: ")])
+def test_a_note_is_shown_below_the_marks(name, after, tmp_path):
+    path = tmp_path / f"{name}.json"
+    path.write_text(RESULTS[name].read_text())
+    without = RESULTS_PAGE["section"](path)
+    (tmp_path / f"{name}.note.md").write_text("Why so.\n")
+    marks, rest = without.split(after, 1)
+    assert RESULTS_PAGE["section"](path) == f"{marks}\nWhy so.\n{after}{rest}"
+    assert not re.search(r"^- Met|\| met \|", rest, re.M)
+
+
 def test_the_site_needs_no_network():
     """`make docs` builds it; here: nothing that a browser would fetch from elsewhere is asked for."""
     settings = (ROOT / "mkdocs.yml").read_text()
