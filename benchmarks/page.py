@@ -2,6 +2,9 @@
 
 python benchmarks/page.py               makes the page
 python benchmarks/page.py --take DIR    first takes over the items that `purectrl paper ITEM --out DIR` has finished
+
+Beside the numbers of a result, NAME.json, there may be NAME.note.md: a few sentences for its readers, such as why a mark is
+missed. They are written by hand and shown below the marks.
 """
 
 import argparse
@@ -52,7 +55,7 @@ def loop_overhead(values: dict[str, Any]) -> str:
             "",
             "Everything in a step that is neither oracle nor learner, in a run of `finite` with 4,096 measurements.",
             f"Median of {count} runs, and their range. Marks: under 100 microseconds a step, under 5% of the run. "
-            + (f"Missed in the median: {', '.join(missed)}." if missed else "Both are met in the median."),
+            + (f"**Missed** in the median: {', '.join(missed)}." if missed else "Both are met in the median."),
             "",
             "| algorithm | microseconds a step | share of the run |",
             "|---|---|---|",
@@ -258,21 +261,38 @@ def take(folder: Path, results: Path = RESULTS) -> list[str]:
     return names
 
 
+def note_of(path: Path) -> Path:
+    """Where the note on the result in `path` lies, if there is one."""
+    return path.with_suffix(".note.md")
+
+
+def with_note(text: str, note: str) -> str:
+    """The section with the note below its marks: they end where the figure begins or, without one, the command."""
+    lines = text.split("\n")
+    end = next(number for number, line in enumerate(lines) if line.startswith(("![", "Command: ")))
+    return "\n".join([*lines[:end], note.strip(), "", *lines[end:]])
+
+
+def section(path: Path) -> str:
+    """What the page says about the result in `path`."""
+    found = json.loads(path.read_text())
+    if path.stem in SECTIONS:
+        text = SECTIONS[path.stem](found["values"])
+    elif found.get("item") == path.stem:
+        text = item(found)
+    else:
+        sys.exit(f"error: {path} is neither a benchmark that SECTIONS names nor an item of the paper")
+    if note_of(path).exists():
+        text = with_note(text, note_of(path).read_text())
+    where = found["measured_on"]
+    return f"{text}\n(on {where['cores']} {where['machine']} cores, Python {where['python']})\n"
+
+
 def page(results: Path = RESULTS) -> str:
     """The whole page, benchmarks first, then the paper's items by name."""
-    parts = ["# Results", "", "Made by `python benchmarks/page.py` from the files in `docs/results`; do not edit.", ""]
+    head = "# Results\n\nMade by `python benchmarks/page.py` from the files in `docs/results`; do not edit.\n"
     files = sorted(results.glob("*.json"), key=lambda path: (path.stem not in SECTIONS, path.stem))
-    for path in files:
-        found = json.loads(path.read_text())
-        if path.stem in SECTIONS:
-            text = SECTIONS[path.stem](found["values"])
-        elif found.get("item") == path.stem:
-            text = item(found)
-        else:
-            sys.exit(f"error: {path} is neither a benchmark that SECTIONS names nor an item of the paper")
-        where = found["measured_on"]
-        parts += [text, f"(on {where['cores']} {where['machine']} cores, Python {where['python']})", ""]
-    return "\n".join(parts)
+    return "\n".join([head, *map(section, files)])
 
 
 def main() -> None:
@@ -281,7 +301,10 @@ def main() -> None:
     parser.add_argument("--take", type=Path, metavar="DIR", help="first take over the finished items below DIR")
     folder = parser.parse_args().take
     if folder is not None:
-        print(f"took {', '.join(take(folder))}")
+        names = take(folder)
+        print(f"took {', '.join(names)}")
+        for note in filter(Path.exists, (note_of(RESULTS / f"{name}.json") for name in names)):
+            print(f"read {note} again: it is about the numbers that were there before")
     (RESULTS.parent / "results.md").write_text(page())
 
 

@@ -64,7 +64,7 @@ def thm1_coverage(finite: int = 1024, linear: int = 256, seeds: int = 200, quick
         ),
         seeds,
         quick,
-        cost="about an hour",
+        cost="about half an hour of computing, 7 minutes with --quick, halved on two cores",
     )
 
 
@@ -93,7 +93,7 @@ def thm1_rate(
         ),
         seeds,
         quick,
-        cost="about five hours, most of them Algorithm 1 on lqr",
+        cost="about an hour of computing, 25 minutes with --quick, halved on two cores",
     )
 
 
@@ -128,7 +128,7 @@ def thm2_switches(
         (*over, *others),
         seeds,
         quick,
-        cost="about an hour",
+        cost="about half an hour of computing, 13 minutes with --quick, halved on two cores",
     )
 
 
@@ -161,7 +161,7 @@ def thm3_rollouts(
         tuple(groups),
         seeds,
         quick,
-        cost="about half an hour",
+        cost="about 20 minutes on two cores, a quarter of an hour with --quick",
         computations=tuple(
             Computation(group.name, coefficient, {"name": "ou", "settings": dict(group.settings), **SIMULATION})
             for group in groups
@@ -194,7 +194,7 @@ def neural_pendulum(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
         (Group("neural", "neural drift", "neural", "pure-low-switch", common),),
         seeds,
         quick,
-        cost="about ten minutes",
+        cost="about a quarter of an hour on two cores, 5 minutes with --quick",
     )
 
 
@@ -213,7 +213,7 @@ def control_main(
         tuple(groups),
         seeds,
         quick,
-        cost="about an hour and a quarter, 40 minutes with --quick",
+        cost="about an hour and a quarter on two cores, 40 minutes with --quick",
     )
 
 
@@ -235,7 +235,7 @@ def control_updates(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
         ),
         seeds,
         quick,
-        cost="about half an hour with --quick, after control-main",
+        cost="about half an hour on two cores with --quick, after control-main",
     )
 
 
@@ -265,7 +265,7 @@ def control_frequency(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
         tuple(groups),
         seeds,
         quick,
-        cost="about half an hour with --quick, after control-main",
+        cost="about half an hour on two cores with --quick, after control-main",
     )
 
 
@@ -297,7 +297,7 @@ def diffusion_main(seeds: int = 5, quick: int = 2, controls: int = 2, **common: 
         ),
         seeds,
         quick,
-        cost="about an hour and a half, an hour with --quick",
+        cost="about an hour and a half on two cores, an hour with --quick",
     )
 
 
@@ -314,7 +314,7 @@ def diffusion_updates(seeds: int = 5, quick: int = 2, others: int = 2, **common:
         (group(2, 2.0), four, group(8, 1.35)),
         seeds,
         quick,
-        cost="about 20 minutes, after diffusion-main",
+        cost="about 20 minutes on two cores, with --quick or without, after diffusion-main",
     )
 
 
@@ -330,7 +330,7 @@ def diffusion_frequency(seeds: int = 5, quick: int = 2, others: int = 2, **commo
         ),
         seeds,
         quick,
-        cost="about 10 minutes, after diffusion-main",
+        cost="about 10 minutes on two cores, with --quick or without, after diffusion-main",
     )
 
 
@@ -345,7 +345,7 @@ def diffusion_samples(seeds: int = 1, quick: int = 1, **common: Any) -> Item:
         ),
         seeds,
         quick,
-        cost="a quarter of an hour, seconds after diffusion-main",
+        cost="a quarter of an hour on two cores, seconds after diffusion-main",
     )
 
 

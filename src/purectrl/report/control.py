@@ -206,6 +206,7 @@ def _table(numbers: Mapping[str, Any]) -> Table:
                 "algorithm": label,
                 "seeds": len(told["seeds"]),
                 "reward": told["reward_mean"]["value"],
+                "sd": told["reward_sd"],
                 "95% low": told["reward_mean"]["low"],
                 "95% high": told["reward_mean"]["high"],
                 "middle half": told["reward_iqm"],
@@ -228,19 +229,19 @@ def draw(numbers: Mapping[str, Any]) -> Figure:
         for panel, (system, entry) in zip(axes, numbers["systems"].items(), strict=True):
             _draw_system(panel, system, entry)
         axes[0].set_ylabel("mean reward after 3 s of a test")
-        legend_below(figure, columns=4)
+        legend_below(figure, columns=5)
     return figure
 
 
 def _draw_system(axes: Axes, system: str, entry: Mapping[str, Any]) -> None:
-    for index, (algorithm, label) in enumerate((("enode", "ENODE"), ("pure-enode", "PURE_ENODE"))):
+    ours, theirs = WANTED[system].paper
+    for index, (algorithm, label, paper) in enumerate((("enode", "ENODE", theirs), ("pure-enode", "PURE_ENODE", ours))):
         colour = COLOURS[index]
         for number, run in enumerate(entry[algorithm]["courses"]):
             minutes = np.array(run["seconds"]) / 60
             look = {"marker": "os"[index], "markersize": 3.5, "linewidth": 1.0, "alpha": 0.75}
             axes.plot(minutes, run["reward"], color=colour, label=f"{label}, each seed" if not number else None, **look)
-    paper = WANTED[system].paper[0]
-    axes.axhline(paper, color=COLOURS[1], linestyle=":", linewidth=1.4, label="PURE_ENODE in the paper")
+        axes.axhline(paper, color=colour, linestyle=":", linewidth=1.4, label=f"{label} in the paper")
     axes.axhline(WANTED[system].reward, **MARK, label="mark")
     axes.set_ylim(0, 1.03)
     axes.set_xlim(left=0)
