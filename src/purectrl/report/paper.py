@@ -52,6 +52,7 @@ REPORTS: Mapping[str, Report] = {
     "control-updates": Report(control_ablations.analyse_updates, control_ablations.draw),
     "control-frequency": Report(control_ablations.analyse_frequency, control_ablations.draw),
     "diffusion-main": Report(diffusion.analyse_main, diffusion.draw),
+    "diffusion-labels": Report(diffusion.analyse_labels, diffusion.draw),
     "diffusion-updates": Report(diffusion.analyse_updates, diffusion.draw),
     "diffusion-frequency": Report(diffusion.analyse_frequency, diffusion.draw),
     "diffusion-samples": Report(samples.analyse, samples.draw),
