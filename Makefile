@@ -48,7 +48,7 @@ docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: lint docs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal --durations=25
 
 test-all: lint docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
