@@ -262,7 +262,7 @@ def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
         ({"longest": 3}, "longest: with 3 of 12 steps the reward never reaches the initial distribution"),
         ({"reward": "jpeg"}, "link: kilobytes are no probability; take --link squared"),
         ({"denoising_steps": 2000}, "denoising_steps: there are 1000 at most, not 2000"),
-        ({"sampler": "windows", "m": 1, "window_length": 99.0}, "window"),
+        ({"sampler": "windows", "m": 1, "windows": 1, "window_length": 20.0, "window_step": 20.0}, "window"),
         ({"held_out": 1.0}, "held_out: a share must lie in"),
     ],
 )
