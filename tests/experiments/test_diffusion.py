@@ -241,7 +241,9 @@ def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
         return version(name)
 
     monkeypatch.setattr(importlib.metadata, "version", without_torch)
-    with pytest.raises(InputError, match=r"torch is not installed; `pip install 'purectrl\[diffusion\]'` installs it"):
+    with pytest.raises(
+        InputError, match=r"torch is not installed; `pip install -c constraints.txt '.\[diffusion\]'` installs it"
+    ):
         run(Spec.of("digits", "seiko", measurements=7, updates=1), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 

@@ -191,7 +191,7 @@ def test_what_is_not_installed_is_named_and_leaves_nothing(tmp_path, monkeypatch
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     assert main([*command, "--out", str(tmp_path / "out"), "--track", name]) == 2
-    error = f"error: track: {name} is not installed; `pip install 'purectrl[{name}]'` installs it\n"
+    error = f"error: track: {name} is not installed; `pip install -c constraints.txt '.[{name}]'` installs it\n"
     assert capsys.readouterr().err == error
     assert not (tmp_path / "out").exists()
 

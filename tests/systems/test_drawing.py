@@ -115,7 +115,7 @@ def test_what_ffmpeg_says_is_passed_on(tmp_path, images):
 def test_without_ffmpeg_the_error_says_what_to_install(tmp_path, images, monkeypatch):
     monkeypatch.setattr(film.shutil, "which", lambda name: None)
     monkeypatch.setattr(film.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install purectrl\[video\]`, or save a .gif"):
+    with pytest.raises(InputError, match=r"pip install -c constraints.txt '.\[video\]'`, or save a .gif"):
         save_film(tmp_path / "swing.mp4", images, fps=25)
     assert not list(tmp_path.iterdir())
 

@@ -86,7 +86,9 @@ def versions(packages: tuple[str, ...] = COMPUTING) -> dict[str, str]:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            raise InputError(f"{name} is not installed; `pip install 'purectrl[diffusion]'` installs it") from None
+            raise InputError(
+                f"{name} is not installed; `pip install -c constraints.txt '.[diffusion]'` installs it"
+            ) from None
     return found
 
 

@@ -173,7 +173,9 @@ def on_ray(workers: int | None = None) -> Engine:
     try:
         import ray
     except ImportError:
-        raise InputError("engine: ray is not installed; `pip install 'purectrl[ray]'` installs it") from None
+        raise InputError(
+            "engine: ray is not installed; `pip install -c constraints.txt '.[ray]'` installs it"
+        ) from None
     require(workers is None or workers >= 1, f"workers: at least one is needed, not {workers}")
 
     def engine(jobs: Sequence[Job]) -> Iterator[Outcome]:

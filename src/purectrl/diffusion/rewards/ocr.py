@@ -99,7 +99,9 @@ def recogniser() -> Path:
     """The ONNX file that `rapidocr-onnxruntime` carries. The package is not imported: it would load OpenCV."""
     package = importlib.util.find_spec("rapidocr_onnxruntime")
     if package is None or not package.submodule_search_locations:
-        raise InputError("the text recogniser comes with rapidocr-onnxruntime: pip install 'purectrl[diffusion]'")
+        raise InputError(
+            "the text recogniser comes with rapidocr-onnxruntime: pip install -c constraints.txt '.[diffusion]'"
+        )
     folder = Path(package.submodule_search_locations[0])
     files = sorted((folder / "models").glob("*rec*.onnx"))
     if not files:
