@@ -239,6 +239,14 @@ def test_parts_of_an_iteration_have_noise_of_their_own():
     assert [seed for _, seed in parts] == [seed for _, seed in draw_parts(torch.arange(5), 2, generator_of(KEY))]
 
 
+def test_the_scale_of_the_loss_changes_nothing_that_is_learned():
+    tiny = model()
+    pretrained = tiny.pretrained()
+    plain, scaled = (tuned(tiny, pretrained, pretrained, loss_scale=scale) for scale in (1.0, 1024.0))
+    assert same_numbers(plain.iterate, scaled.iterate), "a power of two is exact"
+    assert not same_numbers(plain.iterate, pretrained)
+
+
 def test_beta_follows_the_number_of_updates():
     tiny = model()
     pretrained = tiny.pretrained()

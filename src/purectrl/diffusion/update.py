@@ -47,6 +47,7 @@ class Tuning:
         decay: of AdamW.
         guidance: classifier-free guidance, 1 is none.
         chunk: trajectories of an iteration that are in memory at once, each such part with a cut of its own; None is all.
+        loss_scale: what the loss is multiplied by and gradients are divided by: half precision loses small ones.
     """
 
     iterations: int = 35
@@ -63,6 +64,7 @@ class Tuning:
     decay: float = 0.0
     guidance: float = 1.0
     chunk: int | None = None
+    loss_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch", "shortest"):
@@ -210,10 +212,11 @@ def pull(
     score = judge(seen.x, which)
     price = sum(anchor.strength * kl for anchor, kl in zip(anchors, seen.divergences, strict=True))
     loss = price - (score.mean + score.bonus).mean()
-    (share * loss).backward()
+    (tuning.loss_scale * share * loss).backward()
     told = [score.mean.detach().mean(), score.bonus.detach().mean(), *(kl.detach() for kl in seen.divergences)]
     evaluations = seen.calls * len(which) * (1 if tuning.guidance == 1.0 else 2)
-    return Pulled([t.grad for t in tensors(current)], [share * float(number) for number in told], evaluations)
+    gradients = [None if t.grad is None else t.grad / tuning.loss_scale for t in tensors(current)]
+    return Pulled(gradients, [share * float(number) for number in told], evaluations)
 
 
 PullParts = Callable[[Iterate, Sequence[Part]], list[Pulled]]

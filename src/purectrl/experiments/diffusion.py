@@ -220,6 +220,7 @@ def make_tuning(config: DiffusionConfig) -> Tuning:
         checkpointing=config.checkpointing,
         guidance=config.guidance,
         chunk=config.tune_chunk or None,
+        loss_scale=config.loss_scale,
     )
 
 

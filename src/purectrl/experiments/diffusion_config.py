@@ -98,6 +98,11 @@ class DiffusionConfig(LoopConfig):
         return ("legibility", "jpeg")
 
     @property
+    def loss_scale(self) -> float:
+        """What keeps small gradients above zero in half precision."""
+        return 1.0
+
+    @property
     def episodes(self) -> int:
         """Trajectories that the budget holds."""
         return self.measurements // (1 if self.sampler == "final" else max(1, self.m))

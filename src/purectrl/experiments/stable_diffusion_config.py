@@ -55,6 +55,11 @@ class StableDiffusionConfig(DiffusionConfig):
         """What `reward` may be, apart from one's own."""
         return ("aesthetic", "jpeg")
 
+    @property
+    def loss_scale(self) -> float:
+        """What keeps small gradients above zero in half precision."""
+        return 1024.0 if self.precision == "fp16" else 1.0
+
     def check(self) -> None:
         """As `LoopConfig.check`; what is in the files is found out when they are read."""
         super().check()
