@@ -32,6 +32,17 @@ def gradients(tuning, tiny, start, anchors, seed=0):
     return seen, [tensor.grad for tensor in tensors(current)]
 
 
+class Constant(nn.Module):
+    """Sees the same noise everywhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.level = nn.Linear(1, 1, bias=False)
+
+    def forward(self, x, steps, classes):
+        return self.level(torch.ones_like(x)[..., None])[..., 0]
+
+
 def tuned(tiny, previous, pretrained, updates=0, **settings):
     tuning = Tuning(**{"iterations": 1, "batch": 4, **settings})
     return tune(tuning, tiny, process(), bright, previous, pretrained, tiny.encode(range(CLASSES)), updates, KEY)
@@ -65,15 +76,6 @@ def test_the_first_iteration_of_an_update_has_no_divergence():
 
 def test_the_divergence_covers_all_steps_and_q():
     """Two denoisers that differ by a constant c have Σ_k weight_k · c² · dimensions, whatever the path."""
-
-    class Constant(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.level = nn.Linear(1, 1, bias=False)
-
-        def forward(self, x, steps, classes):
-            return self.level(torch.ones_like(x)[..., None])[..., 0]
-
     tiny = model(network=Constant)
     one = tiny.pretrained()
     other = Iterate(
@@ -207,15 +209,6 @@ def test_an_update_raises_the_objective_and_moves_q():
 
 def test_an_iteration_in_parts_is_the_same_iteration():
     """With a divergence that does not depend on the path, parts of any size pull exactly as much as the whole."""
-
-    class Constant(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.level = nn.Linear(1, 1, bias=False)
-
-        def forward(self, x, steps, classes):
-            return self.level(torch.ones_like(x)[..., None])[..., 0]
-
     tiny = model(network=Constant)
     pretrained = tiny.pretrained()
     nothing = lambda x, condition: Score(0.0 * x.flatten(1).mean(1), torch.ones(len(x)))  # noqa: E731

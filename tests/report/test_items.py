@@ -30,6 +30,7 @@ def diffusion(reward):
     before = {"reward_pretrained": 0.6, "reward_held_out_pretrained": 0.55, "second_opinion_pretrained": 0.97}
     after = {"reward": reward, "reward_held_out": 0.7, "second_opinion": 0.99, "diversity": 0.13, "kl_pretrained": 9.0}
     spent = {"queries": 10, "network_evaluations": 100, "reward_curve": [[10, 0.7], [20, reward]]}
+    spent |= {"reward_by_class": [reward] * 10}
     return before | after | spent | {"diversity_pretrained": 0.19}
 
 

@@ -15,12 +15,10 @@ from torch.func import functional_call
 
 from purectrl.core.errors import InputError, require
 from purectrl.diffusion.process import Denoise, Gaussian
+from purectrl.diffusion.rewards.reward import Condition
 
 Weights = dict[str, Tensor]
 """Tunable parameters by name."""
-
-Condition = int | str
-"""What an image is asked for: a class or a prompt."""
 
 
 class Iterate(NamedTuple):

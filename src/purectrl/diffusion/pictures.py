@@ -37,6 +37,13 @@ class Samples(NamedTuple):
     """[n]."""
 
 
+def spread_within(images: np.ndarray, classes: np.ndarray) -> float:
+    """The standard deviation of a pixel among images [n, ...] of one class [n], averaged over pixels and classes."""
+    groups = [images[classes == c] for c in np.unique(classes)]
+    require(min(map(len, groups)) >= 2, "classes: at least two images of each class are needed to tell them apart")
+    return float(np.mean([group.std(axis=0, ddof=1).mean() for group in groups]))
+
+
 def by_class(
     images: np.ndarray, classes: np.ndarray, scores: np.ndarray, *, columns: int = 10, title: str = ""
 ) -> Image.Image:

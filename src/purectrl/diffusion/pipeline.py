@@ -152,6 +152,7 @@ def save_lora(iterate: Iterate, folder: Path) -> list[Path]:
 
     Plain diffusers paints what was learned:
 
+        pipeline.scheduler = DDIMScheduler.from_config(pipeline.scheduler.config, clip_sample=False)
         pipeline.load_lora_weights(folder)
         q = safetensors.torch.load_file(folder / "initial.safetensors")
         pipeline("cat", latents=q["mean"] + q["log_scale"].exp() * torch.randn(1, 4, 64, 64), eta=1.0)

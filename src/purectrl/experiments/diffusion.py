@@ -27,6 +27,7 @@ from purectrl.diffusion.digits import network
 from purectrl.diffusion.digits.data import CLASSES, SIZE, TRAINING
 from purectrl.diffusion.learner import SeikoLearner
 from purectrl.diffusion.models import DiffusionModel, Iterate, PixelModel
+from purectrl.diffusion.pictures import Samples
 from purectrl.diffusion.process import Ddim
 from purectrl.diffusion.reward_model import Fitting, Link, RewardModel, logistic, slight_noise, squared
 from purectrl.diffusion.reward_networks import ImageTrunk, Trunk
@@ -49,14 +50,6 @@ LINKS = {"logistic": logistic, "squared": squared}
 REWARDS: Mapping[str, Callable[[], Scorer]] = {"legibility": Legibility, "jpeg": lambda: compressibility}
 
 
-class Images(NamedTuple):
-    """Images of some classes, and what the reward says of them."""
-
-    images: np.ndarray
-    classes: np.ndarray
-    scores: np.ndarray
-
-
 def digits(config: DiffusionConfig) -> Task:
     """The digits, to be made legible."""
     config = config.resolved()
@@ -69,12 +62,12 @@ def digits(config: DiffusionConfig) -> Task:
     loop = make_loop(config, model, process, TRAINING, account, view)
     pretrained = loop.learner.plan(loop.learner.init(Key(0)))
 
-    def drawn(plan: Plan, key: Key, each: int, classes: Sequence[int] = range(CLASSES)) -> Images:
+    def drawn(plan: Plan, key: Key, each: int, classes: Sequence[int] = range(CLASSES)) -> Samples:
         asked = np.repeat(np.asarray(classes), each)
         images = np.concatenate(list(sample(model, process, plan, asked.tolist(), key, config)))
-        return Images(images, asked, account.apart(images, asked.tolist()))
+        return Samples(images, asked, account.apart(images, asked.tolist()))
 
-    def judged(found: Images) -> dict[str, Any]:
+    def judged(found: Samples) -> dict[str, Any]:
         training = np.isin(found.classes, TRAINING)
         return {
             "reward": float(found.scores[training].mean()),
@@ -115,8 +108,8 @@ def digits(config: DiffusionConfig) -> Task:
     def leave(plan: Plan, seed: int, directory: Path) -> list[Path]:
         key = Key.from_seed(seed).child("pictures")
         groups = {
-            "before": pictures.Samples(*drawn(pretrained, key, 10)),
-            "after": pictures.Samples(*drawn(plan, key, 10)),
+            "before": drawn(pretrained, key, 10),
+            "after": drawn(plan, key, 10),
         }
         (directory / "media").mkdir(exist_ok=True)
         pictures.save(pictures.side_by_side(groups), picture := directory / "media" / "samples.png")
@@ -246,7 +239,7 @@ def spent(record: Record, config: DiffusionConfig) -> dict[str, int]:
     return {"queries": queries, "network_evaluations": rolled + record.info.get("update_evaluations", 0)}
 
 
-def by_class(found: Images) -> list[float]:
+def by_class(found: Samples) -> list[float]:
     """Mean reward of each class, from 0 on."""
     return [float(found.scores[found.classes == c].mean()) for c in range(CLASSES)]
 
@@ -269,7 +262,7 @@ def divergence_of(
     return path_divergence(model, process, tuned, model.pretrained(), model.encode(conditions), key, config.guidance)
 
 
-def save_samples(before: pictures.Samples, after: pictures.Samples, file: Path) -> None:
+def save_samples(before: Samples, after: Samples, file: Path) -> None:
     """Images as bytes [n, 1, 16, 16], their scores and classes, for `purectrl paper diffusion-samples`."""
     from safetensors.numpy import save
 

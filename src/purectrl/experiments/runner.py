@@ -188,7 +188,8 @@ def load_policy(out: str | Path) -> Callable[..., np.ndarray]:
 def _build(spec: Spec, quiet: bool) -> Task:
     """The task; who watches is told why nothing moves for some seconds."""
     if not quiet:
-        say(f"{spec.experiment}: building the experiment (the first time, it compiles)")
+        compiles = " (the first time, it compiles)" if "jax" in experiment(spec.experiment).packages else ""
+        say(f"{spec.experiment}: building the experiment{compiles}")
     return spec.build()
 
 

@@ -21,7 +21,7 @@ from purectrl.diffusion import pictures
 from purectrl.diffusion.animals import TRAINING, UNSEEN
 from purectrl.diffusion.crew import Crew, join
 from purectrl.diffusion.models import Iterate
-from purectrl.diffusion.pictures import Samples
+from purectrl.diffusion.pictures import Samples, spread_within
 from purectrl.diffusion.pipeline import PipelineModel, load_pipeline, save_lora
 from purectrl.diffusion.reward_networks import ImageTrunk, VectorTrunk, cells
 from purectrl.diffusion.rewards import Reward, Scorer, compressibility
@@ -159,14 +159,8 @@ def judged(found: Samples, prompts: Sequence[str]) -> dict[str, float]:
     return {
         "reward": float(found.scores[seen].mean()),
         "reward_held_out": float(found.scores[~seen].mean()),
-        "diversity": diversity(found),
+        "diversity": spread_within(found.images, found.classes),
     }
-
-
-def diversity(found: Samples) -> float:
-    """How different the images of one prompt are: the standard deviation of a pixel within a prompt, averaged."""
-    groups = [found.images[found.classes == prompt] for prompt in np.unique(found.classes)]
-    return float(np.mean([group.std(axis=0, ddof=1).mean() for group in groups]))
 
 
 def by_prompt(found: Samples) -> dict[str, float]:

@@ -12,8 +12,9 @@ from purectrl.experiments.store import read_records
 from purectrl.report.curves import KEY, updates
 from purectrl.report.figures import COLOURS, MARK, legend_below, panels
 from purectrl.report.findings import Findings, Mark, Table
+from purectrl.report.groups import reward_columns, rewards_of
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import interquartile_mean, mean, mean_interval, ratio, sd
+from purectrl.report.statistics import mean, ratio, sd
 
 
 class Wanted(NamedTuple):
@@ -60,22 +61,16 @@ def analyse(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findings:
 
 def _told(runs: Runs) -> dict[str, Any]:
     """What the runs of one algorithm on one system say."""
-    rewards, seconds = runs.metric("reward"), runs.seconds("total")
     courses = [course(read_records(place)) for place in runs.places]
-    interval = mean_interval(KEY.child("reward", runs.group.name, runs.group.algorithm), rewards)
     return {
-        "seeds": [run["seed"] for run in runs.summaries],
-        "reward": rewards.tolist(),
-        "reward_mean": interval._asdict(),
-        "reward_sd": sd(rewards),
-        "reward_iqm": interquartile_mean(rewards),
+        **rewards_of(runs, KEY.child("reward", runs.group.name, runs.group.algorithm)),
         "reward_min": runs.metric("reward_min").tolist(),
         "reward_after_5": runs.metric("reward_after_5").tolist(),
         "solved": [bool(solved) for solved in runs.metric("solved")],
         "updates": mean(updates(runs)),
         "rollouts": mean(runs.spent("rollouts")),
         "measurements": mean(runs.spent("measurements")),
-        "seconds": seconds.tolist(),
+        "seconds": runs.seconds("total").tolist(),
         "compile_seconds": runs.seconds("compile").tolist(),
         "reward_best_measured": [best_measured(run) for run in courses],
         "courses": courses,
@@ -204,12 +199,7 @@ def _table(numbers: Mapping[str, Any]) -> Table:
             row = {
                 "system": system,
                 "algorithm": label,
-                "seeds": len(told["seeds"]),
-                "reward": told["reward_mean"]["value"],
-                "sd": told["reward_sd"],
-                "95% low": told["reward_mean"]["low"],
-                "95% high": told["reward_mean"]["high"],
-                "middle half": told["reward_iqm"],
+                **reward_columns(told),
                 "best measured": float(np.mean(told["reward_best_measured"])),
                 "after 5 s": float(np.mean(told["reward_after_5"])),
                 "solved": sum(told["solved"]),

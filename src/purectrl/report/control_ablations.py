@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from purectrl.report.curves import KEY
 from purectrl.report.findings import Findings, Mark, Table
-from purectrl.report.groups import about, below, draw_groups, spread
+from purectrl.report.groups import about, below, draw_groups, reward_columns, rewards_of
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import interquartile_mean, mean
+from purectrl.report.statistics import mean
 
 SERIES: Mapping[str, str] = {"reward": "after 3 s", "reward_after_5": "after 5 s"}
 PHASES: Mapping[str, str] = {
@@ -23,16 +23,13 @@ PHASES: Mapping[str, str] = {
 
 def told(runs: Runs) -> dict[str, Any]:
     """What the runs of one group say."""
-    rewards, total = runs.metric("reward"), runs.seconds("total")
+    total = runs.seconds("total")
     seconds = {name: runs.seconds(name) for name in ("rollout", "fit", "plan")}
     seconds["rest"] = np.maximum(total - sum(seconds.values()), 0.0)
     return {
         "label": runs.group.label,
-        "seeds": [run["seed"] for run in runs.summaries],
-        "reward": rewards.tolist(),
+        **rewards_of(runs, KEY.child("ablation", runs.group.label)),
         "reward_after_5": runs.metric("reward_after_5").tolist(),
-        **spread(KEY.child("ablation", runs.group.label), rewards),
-        "reward_iqm": interquartile_mean(rewards),
         **{name: runs.spent(name).tolist() for name in ("rollouts", "measurements", "updates")},
         "total": total.tolist(),
         "seconds": {name: values.tolist() for name, values in seconds.items()},
@@ -77,12 +74,7 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         {
             "": group["label"],
-            "seeds": len(group["seeds"]),
-            "reward": group["reward_mean"]["value"],
-            "sd": group["reward_sd"],
-            "95% low": group["reward_mean"]["low"],
-            "95% high": group["reward_mean"]["high"],
-            "middle half": group["reward_iqm"],
+            **reward_columns(group),
             "after 5 s": mean(np.array(group["reward_after_5"])),
             **{name: mean(np.array(group[name])) for name in ("updates", "rollouts", "measurements")},
             "seconds": mean(np.array(group["total"])),

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from purectrl.core.errors import StoreError
 from purectrl.report.curves import KEY
 from purectrl.report.findings import Findings, Mark, Table
-from purectrl.report.groups import about, below, compared, draw_groups, paired, spread
+from purectrl.report.groups import about, below, compared, draw_groups, paired, reward_columns, rewards_of
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import interquartile_mean, mean, mean_interval, ratio
+from purectrl.report.statistics import mean, mean_interval, ratio
 
 WANTED = 0.8
 """Reward on training classes."""
@@ -36,15 +36,13 @@ PHASES: Mapping[str, str] = {
 
 def told(runs: Runs) -> dict[str, Any]:
     """What the runs of one group say."""
-    rewards = runs.metric("reward")
-    names = ("reward", "reward_held_out", "second_opinion", "diversity", "kl_pretrained", "queries")
+    names = ("reward_held_out", "second_opinion", "diversity", "kl_pretrained", "queries", "network_evaluations")
     before = ("reward_pretrained", "reward_held_out_pretrained", "second_opinion_pretrained", "diversity_pretrained")
     return {
         "label": runs.group.label,
-        "seeds": [run["seed"] for run in runs.summaries],
-        **spread(KEY.child("diffusion", runs.group.name), rewards),
-        "reward_iqm": interquartile_mean(rewards),
-        **{name: runs.metric(name).tolist() for name in (*names, *before, "network_evaluations")},
+        **rewards_of(runs, KEY.child("diffusion", runs.group.name)),
+        **{name: runs.metric(name).tolist() for name in (*names, *before)},
+        "reward_by_class": [run["metrics"]["reward_by_class"] for run in runs.summaries],
         **{name: runs.spent(name).tolist() for name in ("rollouts", "measurements", "updates")},
         "total": runs.seconds("total").tolist(),
         "seconds": {name: values.tolist() for name, values in phases(runs).items()},
@@ -184,15 +182,10 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> Table:
         paper = PAPER.get(group["label"], (None, None))
         row = {
             "": group["label"],
-            "seeds": len(group["seeds"]),
-            "reward": of["reward"],
-            "sd": group["reward_sd"],
-            "95% low": group["reward_mean"]["low"],
-            "95% high": group["reward_mean"]["high"],
-            "middle half": group["reward_iqm"],
+            **reward_columns(group),
             "before": of["reward_pretrained"],
             "held-out classes": of["reward_held_out"],
-            "before ": of["reward_held_out_pretrained"],
+            "held-out before": of["reward_held_out_pretrained"],
             "second opinion": of["second_opinion"],
             "diversity": of["diversity"],
             "KL": of["kl_pretrained"],

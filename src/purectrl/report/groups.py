@@ -13,14 +13,34 @@ from matplotlib.figure import Figure
 from purectrl.core.keys import Key
 from purectrl.report.figures import COLOURS, MARK, legend_below, panels
 from purectrl.report.findings import Mark
-from purectrl.report.statistics import mean, mean_interval, sd
+from purectrl.report.reading import Runs
+from purectrl.report.statistics import interquartile_mean, mean, mean_interval, sd
 
 
-def spread(key: Key, rewards: np.ndarray) -> dict[str, Any]:
-    """ "reward_mean" with its interval, and "reward_sd": None where one seed cannot tell."""
-    if len(rewards) < 2:
-        return {"reward_mean": {"value": mean(rewards), "low": None, "high": None}, "reward_sd": None}
-    return {"reward_mean": mean_interval(key, rewards)._asdict(), "reward_sd": sd(rewards)}
+def rewards_of(runs: Runs, key: Key) -> dict[str, Any]:
+    """Seeds and rewards of some runs, and what they say together; no interval and no spread where one seed cannot tell."""
+    rewards = runs.metric("reward")
+    several = len(rewards) > 1
+    lone = {"value": mean(rewards), "low": None, "high": None}
+    return {
+        "seeds": [run["seed"] for run in runs.summaries],
+        "reward": rewards.tolist(),
+        "reward_mean": mean_interval(key, rewards)._asdict() if several else lone,
+        "reward_sd": sd(rewards) if several else None,
+        "reward_iqm": interquartile_mean(rewards),
+    }
+
+
+def reward_columns(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a table that say what `rewards_of` found."""
+    return {
+        "seeds": len(told["seeds"]),
+        "reward": told["reward_mean"]["value"],
+        "sd": told["reward_sd"],
+        "95% low": told["reward_mean"]["low"],
+        "95% high": told["reward_mean"]["high"],
+        "middle half": told["reward_iqm"],
+    }
 
 
 def paired(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from purectrl.core.errors import StoreError, require
 from purectrl.diffusion.digits.data import CLASSES, SIZE
 from purectrl.diffusion.digits.network import REMEDY, WEIGHTS, redraw
+from purectrl.diffusion.pictures import spread_within
 
 
 class Judge(nn.Module):
@@ -91,9 +92,7 @@ def diversity(images: np.ndarray, classes: np.ndarray) -> float:
     """
     check_images(images)
     require(len(images) == len(classes), f"classes: {len(images)} images and {len(classes)} classes do not go together")
-    groups = [images[np.asarray(classes) == c] for c in np.unique(classes)]
-    require(min(map(len, groups)) >= 2, "classes: at least two images of each class are needed to tell them apart")
-    return float(np.mean([group.std(axis=0, ddof=1).mean() for group in groups]))
+    return spread_within(images, np.asarray(classes))
 
 
 def check_images(images: np.ndarray) -> None:
