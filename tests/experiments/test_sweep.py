@@ -182,7 +182,7 @@ def test_a_job_is_finished_only_with_a_summary(tmp_path):
 def test_ray_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install 'purectrl\[ray\]'"):
+    with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[ray\]'"):
         on_ray()
 
 
