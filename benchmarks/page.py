@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from purectrl.experiments.items import ITEMS
 from purectrl.report.findings import Table
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -288,11 +289,44 @@ def section(path: Path) -> str:
     return f"{text}\n(on {where['cores']} {where['machine']} cores, Python {where['python']})\n"
 
 
+def glance(items: list[dict[str, Any]]) -> str:
+    """One row for each item: what it shows, how many marks it meets, and what it costs."""
+    rows = tuple(
+        (
+            f"[{found['item']}](#{found['item']})",
+            found["shows"],
+            f"{sum(mark['met'] for mark in found['marks'])} of {len(found['marks'])}",
+            found["runs"],
+            _minutes(found["seconds"]),
+            _minutes(found["quick_seconds"]),
+        )
+        for found in items
+    )
+    columns = ("item", "shows", "marks met", "runs", "minutes", "with `--quick`")
+    return "\n".join(
+        [
+            "## At a glance",
+            "",
+            "`purectrl paper ITEM --out DIR` makes each of them anew. Minutes are those of the runs, each on one core, those that "
+            "an item shares with others included: two cores halve them.",
+            "",
+            Table(columns, rows).markdown(),
+            "",
+        ]
+    )
+
+
+def _minutes(seconds: float) -> int | str:
+    return round(seconds / 60) or "seconds"
+
+
 def page(results: Path = RESULTS) -> str:
-    """The whole page, benchmarks first, then the paper's items by name."""
+    """The whole page: all items at a glance, the paper's items in their order, then the benchmarks."""
     head = "# Results\n\nMade by `python benchmarks/page.py` from the files in `docs/results`; do not edit.\n"
-    files = sorted(results.glob("*.json"), key=lambda path: (path.stem not in SECTIONS, path.stem))
-    return "\n".join([head, *map(section, files)])
+    order = [*ITEMS, *SECTIONS]
+    files = sorted(results.glob("*.json"), key=lambda path: order.index(path.stem) if path.stem in order else -1)
+    items = [json.loads(path.read_text()) for path in files if path.stem in ITEMS]
+    return "\n".join([head, *([glance(items)] if items else []), *map(section, files)])
 
 
 def main() -> None:

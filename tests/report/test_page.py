@@ -39,6 +39,8 @@ def test_an_item_is_taken_over(results):
     assert "`purectrl paper thm1-coverage --out DIR` (40 runs, seeds 0 to 19" in text
     table = (results.parent / "runs" / "thm1-coverage" / "table.md").read_text()
     assert table in text
+    glance = next(line for line in text.split("\n") if line.startswith("| [thm1-coverage](#thm1-coverage) |"))
+    assert "| 1 of 2 | 40 |" in glance
 
 
 def test_what_is_too_large_or_unfinished_is_refused(results):

@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from purectrl.report.control import WANTED
 from purectrl.report.curves import KEY
 from purectrl.report.findings import Findings, Mark, Table
-from purectrl.report.groups import about, below, draw_groups, reward_columns, rewards_of
+from purectrl.report.groups import about, below, by_share, draw_groups, reward_columns, rewards_of
 from purectrl.report.reading import Runs
 from purectrl.report.statistics import mean
 
+PAPER = WANTED["acrobot"]
+"""The paper gives numbers for N_pu = 6 and m = 250, and for ENODE; of the others it has curves alone."""
 SERIES: Mapping[str, str] = {"reward": "after 3 s", "reward_after_5": "after 5 s"}
 PHASES: Mapping[str, str] = {
     "rollout": "episodes",
@@ -41,6 +44,8 @@ def analyse_updates(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findi
     are unstable."""
     groups = [told(runs) for runs in found]
     four, six, ten, twenty = groups
+    six |= {"paper_reward": PAPER.paper[0], **by_share(PAPER.paper_hours, twenty)}
+    twenty |= {"paper_reward": PAPER.paper[1]}
     marks = (
         about(six, twenty, "6 updates that double are as good as ENODE's 20"),
         below(ten, six, "as the paper has it, 10 equal batches are worse than 6 that double"),
@@ -54,6 +59,7 @@ def analyse_frequency(found: Sequence[Runs], computed: Mapping[str, Any]) -> Fin
     """m: the paper finds less time with larger m, and lower rewards at 500 and 1000."""
     groups = [told(runs) for runs in found]
     few, usual, more, most = groups
+    usual |= {"paper_reward": PAPER.paper[0]}
     marks = (
         about(usual, few, "m = 250 is as good as m = 125, with half of the episodes"),
         below(more, usual, "as the paper has it, m = 500 is worse than m = 250"),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from purectrl.core.errors import StoreError
 from purectrl.report.curves import KEY
 from purectrl.report.findings import Findings, Mark, Table
-from purectrl.report.groups import about, below, compared, draw_groups, paired, reward_columns, rewards_of
+from purectrl.report.groups import about, below, by_share, compared, draw_groups, paired, reward_columns, rewards_of
 from purectrl.report.reading import Runs
 from purectrl.report.statistics import mean, mean_interval, ratio
 
@@ -70,6 +70,7 @@ def analyse_main(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findings
     """PURE_SEIKO beside SEIKO at the same N."""
     groups = [told(runs) for runs in found]
     pure, seiko = groups
+    pure |= by_share((PAPER["PURE_SEIKO"][1], PAPER["SEIKO"][1]), seiko)
     marks = (*_reward_marks(pure, seiko), *_cost_marks(pure, seiko))
     return Findings({"groups": groups, "wanted": WANTED}, _table(groups), marks)
 
@@ -179,7 +180,6 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for group in groups:
         of = {name: mean(np.array(values)) for name, values in group.items() if _numbers(values)}
-        paper = PAPER.get(group["label"], (None, None))
         row = {
             "": group["label"],
             **reward_columns(group),
@@ -196,9 +196,9 @@ def _table(groups: Sequence[Mapping[str, Any]]) -> Table:
             "updates": of["updates"],
             "seconds": of["total"],
             **{f"s {name}": mean(np.array(values)) for name, values in group["seconds"].items()},
-            "paper's score": paper[0],
-            "paper's hours": paper[1],
         }
+        if all(group["label"] in PAPER for group in groups):
+            row |= dict(zip(("paper's score", "paper's hours"), PAPER[group["label"]], strict=True))
         rows.append(row)
     return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from purectrl.core.errors import require
 
+MOST_COLUMNS = 12
+"""That a page has room for."""
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -51,9 +54,12 @@ class Table:
         return text.getvalue()
 
     def markdown(self) -> str:
-        """For readers: four digits."""
-        rule = "|" + "---|" * len(self.columns)
-        return "\n".join([_row(self.columns), rule, *(_row(row) for row in self.rows)])
+        """For readers: four digits, and no wider than a page: what has too many columns is turned."""
+        columns, rows = self.columns, self.rows
+        if len(rows) < len(columns) > MOST_COLUMNS:
+            columns, *rows = zip(columns, *rows, strict=True)
+        rule = "|" + "---|" * len(columns)
+        return "\n".join([_row(columns), rule, *(_row(row) for row in rows)])
 
 
 @dataclass(frozen=True)

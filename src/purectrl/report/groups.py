@@ -1,6 +1,7 @@
 """Groups of runs beside each other: rewards of every seed, where the minutes go, and which group is better.
 
-A group is what an item says of its runs: "label", "seeds", "reward" of each seed, "reward_sd", and "seconds" of each phase.
+A group is what an item says of its runs: "label", "seeds", "reward" of each seed, "reward_sd", "seconds" of each phase, and
+where the paper has them "paper_reward" and "paper_minutes".
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,7 +89,7 @@ def draw_groups(
         what: what a reward is.
         wanted: a mark for the first series.
     """
-    with panels(2, height=2.2 + 0.42 * len(groups)) as (figure, (left, right)):
+    with panels(2, height=2.5 + 0.42 * len(groups)) as (figure, (left, right)):
         for index, (name, label) in enumerate(series.items()):
             _draw_rewards(left, groups, name, label, index)
         if wanted is not None:
@@ -96,9 +97,11 @@ def draw_groups(
         left.set_yticks(np.arange(len(groups)), [group["label"] for group in groups])
         left.set_xlabel(what)
         _draw_minutes(right, groups, phases)
+        _draw_paper(left, groups, "paper_reward", "the paper's reward")
+        _draw_paper(right, groups, "paper_minutes", "by the paper's share of the time")
         for axes in (left, right):
             axes.set_ylim(len(groups) - 0.5, -0.5)
-        legend_below(figure, columns=4)
+        legend_below(figure, columns=3)
     return figure
 
 
@@ -122,3 +125,20 @@ def _draw_minutes(axes: Axes, groups: Sequence[Mapping[str, Any]], phases: Mappi
         done += minutes
     axes.set_yticks(places, [""] * len(groups))
     axes.set_xlabel("minutes on one core")
+
+
+def _draw_paper(axes: Axes, groups: Sequence[Mapping[str, Any]], name: str, label: str) -> None:
+    """What the paper has for a group, as a hollow diamond in its row."""
+    known = [(group[name], number) for number, group in enumerate(groups) if name in group]
+    look = {"markerfacecolor": "white", "markeredgecolor": "#222222", "markersize": 7, "zorder": 4}
+    if known:
+        axes.plot(*zip(*known, strict=True), "D", linestyle="none", label=label, **look)
+
+
+def by_share(hours: tuple[float, float], other: Mapping[str, Any]) -> dict[str, float]:
+    """The minutes that a group would take if its share of another's were the paper's, whose machines are not ours.
+
+    >>> by_share((15.0, 30.0), {"total": [60.0, 180.0]})
+    {'paper_minutes': 1.0}
+    """
+    return {"paper_minutes": hours[0] / hours[1] * mean(np.array(other["total"])) / 60}

@@ -116,10 +116,16 @@ def _document(
         "groups": [asdict(one.group) for one in runs],
         "computations": [{"name": computation.name, **computation.arguments} for computation in item.computations],
         "runs": sum(len(one.summaries) for one in runs),
-        "seconds": sum(float(one.seconds("total").sum()) for one in runs),
+        "seconds": _seconds(runs),
+        "quick_seconds": _seconds(runs, item.quick),
         "versions": common_versions(runs) or versions(),
         "measured_on": {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
         "marks": [asdict(mark) for mark in findings.marks],
         "table": asdict(findings.table),
         "numbers": findings.numbers,
     }
+
+
+def _seconds(runs: Sequence[Runs], seeds: int | None = None) -> float:
+    """Of computing, for all seeds or the first few."""
+    return sum(float(one.seconds("total")[:seeds].sum()) for one in runs)
