@@ -307,8 +307,8 @@ def glance(items: list[dict[str, Any]]) -> str:
         [
             "## At a glance",
             "",
-            "`purectrl paper ITEM --out DIR` makes each of them anew. Minutes are those of the runs, each on one core, those that "
-            "an item shares with others included: two cores halve them.",
+            "`purectrl paper ITEM --out DIR` makes each of them anew. Minutes are those of the runs, each on one core, "
+            "those that an item shares with others included: two cores halve them.",
             "",
             Table(columns, rows).markdown(),
             "",
