@@ -141,6 +141,7 @@ def test_a_run_leaves_pictures_and_can_be_evaluated(whole):
     assert (whole / "media" / "samples.png").read_bytes()[:4] == b"\x89PNG"
     found = evaluate(whole, episodes=20, seed=3)["metrics"]
     assert 0 <= found["reward"] <= 1
+    assert found["images"] == 20
     assert evaluate(whole, episodes=20, seed=3)["metrics"] == found
 
 

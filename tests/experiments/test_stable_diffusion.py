@@ -149,7 +149,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(whole, folder, tmp_path, monkeypatch)
 
 def test_a_finished_run_can_be_evaluated(whole):
     found = evaluate(whole, episodes=8, seed=3)["metrics"]
-    assert found.keys() == {"reward", "reward_held_out", "diversity", "reward_by_prompt"}
+    assert found.keys() == {"reward", "reward_held_out", "diversity", "reward_by_prompt", "images"}
     assert found["reward"] < 0
 
 

@@ -103,7 +103,7 @@ def digits(config: DiffusionConfig) -> Task:
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
         found = drawn(plan, Key.from_seed(seed).child("evaluate"), max(2, episodes // CLASSES))
-        return judged(found) | {"reward_by_class": by_class(found)}
+        return judged(found) | {"reward_by_class": by_class(found), "images": len(found.images)}
 
     def leave(plan: Plan, seed: int, directory: Path) -> list[Path]:
         key = Key.from_seed(seed).child("pictures")

@@ -97,7 +97,7 @@ def tuning_task(
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
         each = max(2, episodes // len((*prompts, *unseen)))
         found = drawn(plan, Key.from_seed(seed).child("evaluate"), each)
-        return judged(found, prompts) | {"reward_by_prompt": by_prompt(found)}
+        return judged(found, prompts) | {"reward_by_prompt": by_prompt(found), "images": len(found.images)}
 
     def leave(plan: Plan, seed: int, directory: Path) -> list[Path]:
         key = Key.from_seed(seed).child("pictures")
