@@ -1,6 +1,6 @@
 # Two commands do everything on a machine that has Python (3.11 or newer), pip and make:
 #   make run     installs and runs the main job
-#   make test    installs what the tests need, lints, type-checks, tests
+#   make test    installs what the tests need, lints, type-checks the core, builds the documentation, tests
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -11,7 +11,7 @@ RUN    ?= runs/pendulum
 
 help:
 	@echo "make run        install, learn to swing up a pendulum in $(RUN), film it (RUN=DIR for another place)"
-	@echo "make test       install what the tests need, lint, type-check, build the documentation, test"
+	@echo "make test       install what the tests need, lint, type-check the core, build the documentation, test"
 	@echo "make test-all   the same and the deep, long checks"
 	@echo "make docs       build the documentation in site; a warning is an error"
 	@echo "make benchmark  measure the costs, write docs/results.md"

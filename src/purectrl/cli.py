@@ -1,6 +1,7 @@
 """The command line. Each command is a thin layer over `purectrl.experiments`.
 
-Exit status: 0 done, 1 something failed on the way, 2 the call was wrong, 130 stopped by the user.
+Exit status: 0 done, 1 something failed on the way, 2 the call, a file or the answer of a reward was wrong, 130 stopped by
+the user.
 """
 
 import dataclasses

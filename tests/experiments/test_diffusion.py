@@ -2,17 +2,19 @@
 
 import importlib.metadata
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from diffusers import UNet2DModel
+from diffusers import DDIMScheduler, UNet2DModel
 from helpers import left_by
 from safetensors.torch import load_file
 
 from purectrl.cli import main
 from purectrl.core import InputError
 from purectrl.core.schedules import update_points
+from purectrl.diffusion.digits.network import schedule
 from purectrl.experiments import Spec, evaluate, experiment, resume, run
 from purectrl.experiments.config import make_sampler, make_schedule
 from purectrl.experiments.runner import EVALUATED, _task, learned
@@ -132,17 +134,32 @@ def test_plain_diffusers_loads_the_tuned_model(whole):
         assert torch.equal(tensor, plan.policy[f"unet.{name}"])
     initial = load_file(whole / "policy" / "denoiser" / "initial.safetensors")
     assert torch.equal(initial["mean"], plan.initial.mean)
+    found, ours = DDIMScheduler.from_pretrained(whole / "policy" / "denoiser"), schedule()
+    assert torch.equal(found.alphas_cumprod, ours.alphas_cumprod)
+    for name in ("timestep_spacing", "clip_sample", "set_alpha_to_one", "prediction_type"):
+        assert found.config[name] == ours.config[name]
 
 
-def test_a_run_leaves_pictures_and_can_be_evaluated(whole):
+def test_a_run_leaves_pictures_and_can_be_evaluated(whole, tmp_path):
     samples = read_samples(whole / "media" / "samples.safetensors")
     assert samples["before"].shape == samples["after"].shape == (100, 1, 16, 16)
     assert samples["after_scores"].shape == samples["classes"].shape == (100,)
     assert (whole / "media" / "samples.png").read_bytes()[:4] == b"\x89PNG"
-    found = evaluate(whole, episodes=20, seed=3)["metrics"]
+    _task.cache_clear()  # as in another process
+    shutil.copytree(whole, out := tmp_path / "copy")
+    lines = lambda: len((out / "evaluation.jsonl").read_text().splitlines())  # noqa: E731
+    before = lines()
+    found = evaluate(out, episodes=15, seed=3)["metrics"]
     assert 0 <= found["reward"] <= 1
-    assert found["images"] == 20
-    assert evaluate(whole, episodes=20, seed=3)["metrics"] == found
+    assert lines() - before == found["images"] == 20
+    assert evaluate(out, episodes=20, seed=3)["metrics"] == found
+    assert lines() - before == 20  # the same images are not asked for again
+
+
+def test_a_noisy_reward_is_asked_for_every_measurement(tmp_path):
+    summary = run(Spec.of("digits", "pure-seiko", **TINY | {"reward_noisy": True}), tmp_path / "run", quiet=True)
+    asked = (tmp_path / "run" / "queries.jsonl").read_text().splitlines()
+    assert len(asked) == summary["metrics"]["queries"] == summary["ledger"]["measurements"] == 48
 
 
 @pytest.mark.parametrize(

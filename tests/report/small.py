@@ -71,7 +71,7 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             summary["versions"] = versions(experiment(spec.experiment).packages)
             (job.out / "config.json").write_text(json.dumps({"format": 1, **spec.as_dict()}))
             (job.out / "summary.json").write_text(json.dumps(summary))
-            tests = {"reward": 0.5, "episodes": 1, "test_reward": 0.9, "test_solved": True}
+            tests = {"reward": 0.5, "episodes": 1, "test_reward": 0.9, "test_solved": True, "reward_error": 0.2}
             course = [{"measurements": 10 * n, "gap": 1.0 / n, "seconds": 30.0 * n, **tests} for n in range(1, 6)]
             (job.out / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in course))
             if spec.experiment == "digits":

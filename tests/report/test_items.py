@@ -351,3 +351,29 @@ def test_samples_of_all_models_stand_side_by_side(tmp_path):
     assert list(found["numbers"]["models"]) == ["pretrained", "SEIKO", "PURE_SEIKO"]
     assert [mark["met"] for mark in found["marks"]] == [True]
     assert found["table"]["rows"][0] == pytest.approx([0, 0.0132, 0.2632, 0.2632], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["control-main", "diffusion-main"])
+def test_a_half_written_record_is_named_and_refused(name, tmp_path, capsys):
+    pretend(SMALL[name], tmp_path / name, flat)
+    file = min((tmp_path / name).rglob("records.jsonl"))
+    file.write_text(file.read_text()[:-9])
+    with pytest.raises(StoreError, match="line 5 is no record") as refusal:
+        make(name, tmp_path, quiet=True)
+    assert str(file) in str(refusal.value)
+
+
+def test_a_summary_without_a_list_that_is_needed_is_named_and_refused(tmp_path):
+    pretend(SMALL["diffusion-main"], tmp_path / "diffusion-main", flat)
+    file = min((tmp_path / "diffusion-main").rglob("summary.json"))
+    spoil(file, "metrics", reward_curve=None)
+    with pytest.raises(StoreError, match="has no reward_curve") as refusal:
+        make("diffusion-main", tmp_path, quiet=True)
+    assert str(file) in str(refusal.value)
+
+
+def test_two_seeds_have_no_interval(tmp_path):
+    found = finished("control-updates", tmp_path)
+    groups = found["numbers"]["groups"]
+    assert {len(group["seeds"]) for group in groups} == {2}
+    assert all(group["reward_mean"]["low"] is None and group["reward_sd"] >= 0 for group in groups)

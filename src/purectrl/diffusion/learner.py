@@ -5,6 +5,7 @@ sampler of the loop around it, and nothing here knows which of them runs.
 """
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,6 +25,8 @@ from purectrl.diffusion.process import Ddim
 from purectrl.diffusion.reward_model import RewardModel, RewardState, Score, rows_of
 from purectrl.diffusion.rollout import Embed
 from purectrl.diffusion.update import Judge, Part, Pulled, Tuning, anchors_of, pull, tune
+
+NO_EXCESS = "schedule: on-misfit does not know how well a reward network fits; take batches or geometric"
 
 
 class SeikoState(NamedTuple):
@@ -72,11 +75,11 @@ class SeikoLearner:
 
     def excess(self, state: SeikoState, data: Dataset, key: Key) -> tuple[Excess, SeikoState]:
         """Not there: the drift is known, and a reward network has no confidence radius."""
-        raise InputError("schedule: on-misfit does not know how well a reward network fits; take batches or geometric")
+        raise InputError(NO_EXCESS)
 
     def excesses(self, state: SeikoState, block: Measurements) -> Sequence[Excess]:
         """Not there."""
-        raise InputError("schedule: on-misfit does not know how well a reward network fits; take batches or geometric")
+        raise InputError(NO_EXCESS)
 
     def update(self, state: SeikoState, data: Dataset, which: Which, key: Key) -> Update:
         """Trains r̂ on D, then (f, q) in it. If (f, q) leaves the finite numbers, what was there before stays, and `info`
@@ -106,7 +109,8 @@ class SeikoLearner:
         seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
         info = {**info, **tuned.info}
         if not tuned.finite:
-            info["rolled_back"] = "the update of the diffusion model diverged"
+            info["rolled_back"] = "the update of the diffusion model diverged: it stays as it was"
+            warnings.warn(f"{info['rolled_back']}; a smaller --tune-rate may help", stacklevel=2)
         return Update(SeikoState(tuned.iterate, reward, state.updates + 1), info, seconds)
 
     def _judge(self, reward: RewardState) -> Judge:

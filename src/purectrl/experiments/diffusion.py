@@ -56,7 +56,7 @@ def digits(config: DiffusionConfig) -> Task:
     model = PixelModel.conditional(network.pretrained(), (1, SIZE, SIZE), empty=network.UNCONDITIONAL)
     process = Ddim.from_scheduler(network.schedule(), config.denoising_steps)
     score = REWARDS[config.reward]() if config.reward in REWARDS else own_scorer(config.reward)
-    account = Account(Reward(score, name=config.reward, limit=config.reward_limit))
+    account = Account(Reward(score, name=config.reward, limit=config.reward_limit, noisy=config.reward_noisy))
     judge = judges.pretrained()
     view = View(ImageTrunk(1, SIZE, len(TRAINING)), link=LINKS[config.link], augment=slight_noise)
     loop = make_loop(config, model, process, TRAINING, account, view)
@@ -162,7 +162,15 @@ def make_loop(
     looks, crew = {"image": predicted_image, "state": itself}, crew or Crew()
     seen = (looks[config.look], view.embed)
     rollout = denoising(
-        model, process, conditions, reward, *seen, guidance=config.guidance, chunk=config.chunk, crew=crew
+        model,
+        process,
+        conditions,
+        reward,
+        *seen,
+        guidance=config.guidance,
+        deterministic=not config.reward_noisy,
+        chunk=config.chunk,
+        crew=crew,
     )
     oracle = Oracle(rollout, float(process.steps), Budget(config.measurements))
     learner = SeikoLearner(
@@ -232,9 +240,10 @@ def sample(
 
 
 def spent(record: Record, config: DiffusionConfig) -> dict[str, int]:
-    """What a step has cost beside the ledger: distinct images that the reward was asked for, and denoiser evaluations."""
+    """What a step has cost beside the ledger: images that the reward was asked for, and denoiser evaluations."""
     steps = step_of(record.block.t)
-    queries = steps.shape[0] + int((steps[:, 1:] != steps[:, :-1]).sum())
+    distinct = steps.shape[0] + int((steps[:, 1:] != steps[:, :-1]).sum())
+    queries = steps.size if config.reward_noisy else distinct
     rolled = record.block.episodes * config.denoising_steps * (1 if config.guidance == 1.0 else 2)
     return {"queries": queries, "network_evaluations": rolled + record.info.get("update_evaluations", 0)}
 
@@ -247,7 +256,8 @@ def by_class(found: Samples) -> list[float]:
 def totals(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What all steps have cost beside the ledger, and the tests after each update."""
     tests = [record for record in records if EVALUATED in record]
-    return {
+    failed = sum("rolled_back" in record for record in records)
+    return ({"rolled_back": failed} if failed else {}) | {
         "queries": sum(record["queries"] for record in records),
         "network_evaluations": sum(record["network_evaluations"] for record in records),
         "reward_curve": [[test["measurements"], test["test_reward"]] for test in tests],
@@ -278,11 +288,13 @@ def save_samples(before: Samples, after: Samples, file: Path) -> None:
 
 
 def save_model(plan: Plan, folder: Path) -> Path:
-    """The tuned denoiser as a diffusers directory, which plain `UNet2DModel.from_pretrained(folder)` reads; q beside it."""
+    """The tuned denoiser as a diffusers directory, which plain `UNet2DModel.from_pretrained(folder)` reads; q and the noise
+    schedule beside it."""
     from safetensors.torch import save_file
 
     denoiser = network.pretrained()
     denoiser.load_state_dict(plan.policy)
     denoiser.save(folder)
+    network.schedule().save_pretrained(folder)
     save_file({"mean": plan.initial.mean, "log_scale": plan.initial.log_scale}, folder / "initial.safetensors")
     return folder

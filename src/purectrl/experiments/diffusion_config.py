@@ -1,4 +1,4 @@
-"""Settings of SEIKO and PURE_SEIKO, typed as those of the others are. The defaults are the paper's table."""
+"""Settings of SEIKO and PURE_SEIKO, typed as those of the others are. Defaults are the paper's table where it has them."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -37,8 +37,11 @@ class DiffusionConfig(LoopConfig):
     with images [n, channels, height, width] in [0, 1] and their conditions, returning n scores."""
     reward_limit: float = 600.0
     """Seconds that the reward may take for 64 images."""
+    reward_noisy: bool = False
+    """Whether the same image gets another score each time. Then all m times are asked for, repeats, too, and a step that was
+    killed is paid again."""
     link: Literal["logistic", "squared"] = "logistic"
-    """How the reward model is fitted: `logistic` takes rewards in [0, 1], `squared` any, best of order one."""
+    """How the reward model is fitted: `logistic` takes rewards in [0, 1], `squared` any."""
     denoising_steps: int = 50
     """S: an episode lasts T = S steps."""
     look: Literal["image", "state"] = "state"
@@ -60,9 +63,9 @@ class DiffusionConfig(LoopConfig):
     fit_rate: float = 1.5e-3
     """AdamW's rate on the reward model; it falls to a twentieth."""
     held_out: float = 0.1
-    """Share of the trajectories by which the reward model is judged; it never trains on them."""
+    """Share of the trajectories that the reward model does not train on: they choose its best weights and give its error."""
     tune_iterations: int = 100
-    """Iterations of AdamW on (f, q) at each update."""
+    """Iterations of AdamW on (f, q) at each update; the table's epochs."""
     tune_batch: int = 128
     """Imagined trajectories an iteration."""
     tune_chunk: int = 0

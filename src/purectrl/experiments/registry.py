@@ -247,7 +247,7 @@ EXPERIMENTS = {
             ),
             SEIKO,
             _digits,
-            packages=("numpy", "torch", "diffusers", "onnxruntime"),
+            packages=("numpy", "torch", "diffusers", "onnxruntime", "rapidocr-onnxruntime"),
         ),
         Experiment(
             "stable-diffusion",

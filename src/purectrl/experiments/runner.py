@@ -74,7 +74,7 @@ class Spec:
 
 @functools.lru_cache(maxsize=8)
 def _task(name: str, settings: LoopConfig) -> Task:
-    """A task does not know its seed and remembers nothing of a run, so that the seeds of a sweep share it."""
+    """A task does not know its seed, so that the seeds of a sweep share it; what belongs to a run it is told by `attach`."""
     versions(experiment(name).packages)  # what is missing is named before anything tries to import it
     return experiment(name).build(settings)
 
@@ -147,6 +147,7 @@ def evaluate(out: Path, episodes: int | None = None, seed: int = 0, video: bool 
     if video and task.film is None:
         raise InputError("video: this experiment has nothing to draw; pendulum, cartpole and acrobot have")
     episodes = episodes or task.episodes
+    task.attach(out)
     metrics = task.evaluate(plan, seed, episodes)
     result = {"episodes": episodes, "seed": seed, "metrics": metrics}
     if video and task.film is not None:
@@ -217,7 +218,7 @@ def _drive(
     label = f"{spec.experiment} {spec.algorithm} seed {spec.seed}"
 
     def settle(state: State) -> State:
-        """Books the seconds outside of steps, so that the total is the time on the clock, and all compilations."""
+        """Books the seconds outside of steps, so that the total is the time on the clock until now, and all compilations."""
         total = before + time.perf_counter() - built - state.ledger.seconds.total
         compiling = sum(compiled)
         compiled.clear()

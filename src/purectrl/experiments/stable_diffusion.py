@@ -50,7 +50,7 @@ def stable_diffusion(config: StableDiffusionConfig) -> Task:
     crew = join(device)
     model = PipelineModel(pipeline, config.rank, size=config.size, device=crew.device)
     score, view = REWARDS.get(config.reward, own)(config, crew.device)
-    reward = Reward(score, name=config.reward, limit=config.reward_limit)
+    reward = Reward(score, name=config.reward, limit=config.reward_limit, noisy=config.reward_noisy)
     return tuning_task(config, model, reward, view._replace(link=LINKS[config.link]), crew)
 
 

@@ -230,8 +230,14 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """All lines of `records.jsonl`."""
+    records = []
     with open(path / "records.jsonl", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        for number, line in enumerate(file, 1):
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                raise StoreError(f"{file.name}: line {number} is no record; was the file changed?") from None
+    return records
 
 
 def load_plan(path: Path, template: Plan) -> Plan:

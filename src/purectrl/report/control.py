@@ -14,7 +14,7 @@ from purectrl.report.figures import COLOURS, MARK, legend_below, panels
 from purectrl.report.findings import Findings, Mark, Table
 from purectrl.report.groups import reward_columns, rewards_of
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import mean, ratio, sd
+from purectrl.report.statistics import FEWEST, mean, ratio, sd
 
 
 class Wanted(NamedTuple):
@@ -102,7 +102,7 @@ def _measured(records: Sequence[Mapping[str, Any]]) -> float:
 
 
 def best_measured(run: Mapping[str, Sequence[Any]]) -> float:
-    """The test of the policy whose own episodes had the highest reward: what `--output best-measured` hands over.
+    """The test of the policy whose own episodes had the highest mean reward.
 
     >>> best_measured({"reward": [0.5, 0.99, 0.6], "measured": [0.3, 0.8, 0.5]})
     0.99
@@ -111,9 +111,10 @@ def best_measured(run: Mapping[str, Sequence[Any]]) -> float:
 
 
 def _time_ratio(system: str, pure: Runs, enode: Runs) -> dict[str, float]:
-    """PURE_ENODE's seconds over ENODE's, on the seeds that both have."""
+    """PURE_ENODE's seconds over ENODE's, on the seeds that both have; with an interval if there are enough."""
     shared = min(len(pure.places), len(enode.places))
-    return ratio(KEY.child("time", system), *(runs.seconds("total")[:shared] for runs in (pure, enode)))._asdict()
+    found = ratio(KEY.child("time", system), *(runs.seconds("total")[:shared] for runs in (pure, enode)))
+    return found._asdict() if shared >= FEWEST else {"value": found.value}
 
 
 def _reward_marks(system: str, entry: Mapping[str, Any]) -> list[Mark]:
@@ -173,6 +174,7 @@ def first_solved(run: Mapping[str, Sequence[Any]]) -> float | None:
 def _against(system: str, entry: Mapping[str, Any]) -> list[Mark]:
     """PURE_ENODE beside ENODE, on the seeds that both have."""
     pure, enode, share = entry["pure-enode"], entry["enode"], entry["time_ratio"]
+    interval = f" [{share['low']:.2f}, {share['high']:.2f}]" if "low" in share else ""
     shared = min(len(pure["seeds"]), len(enode["seeds"]))
     ours, theirs = (np.array(told["reward"][:shared]) for told in (pure, enode))
     spread = max(sd(ours), sd(theirs))
@@ -184,8 +186,7 @@ def _against(system: str, entry: Mapping[str, Any]) -> list[Mark]:
         ),
         Mark(
             f"`{system}`: at most {TIME_SHARE} of the seconds of ENODE",
-            f"{share['value']:.2f} [{share['low']:.2f}, {share['high']:.2f}], with {pure['updates']:.0f} updates "
-            f"against {enode['updates']:.0f}",
+            f"{share['value']:.2f}{interval}, with {pure['updates']:.0f} updates against {enode['updates']:.0f}",
             share["value"] <= TIME_SHARE,
         ),
     ]

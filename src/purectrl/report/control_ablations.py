@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from purectrl.report.control import WANTED
 from purectrl.report.curves import KEY
-from purectrl.report.findings import Findings, Mark, Table
-from purectrl.report.groups import about, below, by_share, draw_groups, reward_columns, rewards_of
+from purectrl.report.findings import Findings, Table
+from purectrl.report.groups import about, below, by_share, draw_groups, reward_columns, rewards_of, rising
 from purectrl.report.reading import Runs
 from purectrl.report.statistics import mean
 
@@ -50,7 +50,7 @@ def analyse_updates(found: Sequence[Runs], computed: Mapping[str, Any]) -> Findi
         about(six, twenty, "6 updates that double are as good as ENODE's 20"),
         below(ten, six, "as the paper has it, 10 equal batches are worse than 6 that double"),
         below(four, six, "as the paper has it, 4 that triple are worse than 6 that double"),
-        _falling(groups, "as the paper has it, time falls with the number of updates"),
+        rising(groups, "as the paper has it, time falls with the number of updates"),
     )
     return Findings({"groups": groups}, _table(groups), marks)
 
@@ -64,16 +64,9 @@ def analyse_frequency(found: Sequence[Runs], computed: Mapping[str, Any]) -> Fin
         about(usual, few, "m = 250 is as good as m = 125, with half of the episodes"),
         below(more, usual, "as the paper has it, m = 500 is worse than m = 250"),
         below(most, usual, "as the paper has it, m = 1000 is worse than m = 250"),
-        _falling(groups[::-1], "as the paper has it, time falls with m"),
+        rising(groups[::-1], "as the paper has it, time falls with m"),
     )
     return Findings({"groups": groups}, _table(groups), marks)
-
-
-def _falling(groups: Sequence[Mapping[str, Any]], asks: str) -> Mark:
-    """Whether the groups take longer and longer."""
-    seconds = [mean(np.array(group["total"])) for group in groups]
-    told_so = ", ".join(f"{group['label']}: {s:.0f} s" for group, s in zip(groups, seconds, strict=True))
-    return Mark(asks, told_so, seconds == sorted(seconds))
 
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> Table:

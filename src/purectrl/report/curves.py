@@ -7,7 +7,7 @@ import numpy as np
 
 from purectrl.core.keys import Key
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import mean_interval
+from purectrl.report.statistics import interquartile_mean, mean_interval, sd
 
 KEY = Key.from_seed(0).child("report")
 """Where all bootstrap samples come from: the same runs give the same intervals."""
@@ -43,7 +43,7 @@ def matrix(found: Sequence[Runs], values: Reading) -> np.ndarray:
 
 
 def curve(found: Sequence[Runs], x: Callable[[Runs], float], values: Reading, name: str) -> dict[str, Any]:
-    """ "x", "mean", "low", "high" and the values of every seed, sorted by x."""
+    """ "x", "mean" with "low" and "high", "sd", the mean of the middle half, and the values of every seed, sorted by x."""
     ordered = sorted(found, key=x)
     columns = matrix(ordered, values)
     means = [mean_interval(KEY.child(name, number), columns[:, number]) for number in range(len(ordered))]
@@ -52,5 +52,7 @@ def curve(found: Sequence[Runs], x: Callable[[Runs], float], values: Reading, na
         "mean": [interval.value for interval in means],
         "low": [interval.low for interval in means],
         "high": [interval.high for interval in means],
+        "sd": [sd(column) for column in columns.T],
+        "middle_half": [interquartile_mean(column) for column in columns.T],
         "seeds": columns.T.tolist(),
     }

@@ -15,19 +15,18 @@ from purectrl.core.keys import Key
 from purectrl.report.figures import COLOURS, MARK, legend_below, panels
 from purectrl.report.findings import Mark
 from purectrl.report.reading import Runs
-from purectrl.report.statistics import interquartile_mean, mean, mean_interval, sd
+from purectrl.report.statistics import FEWEST, interquartile_mean, mean, mean_interval, sd
 
 
 def rewards_of(runs: Runs, key: Key) -> dict[str, Any]:
-    """Seeds and rewards of some runs, and what they say together; no interval and no spread where one seed cannot tell."""
+    """Seeds and rewards of some runs, and what they say together; no interval and no spread where the seeds are too few."""
     rewards = runs.metric("reward")
-    several = len(rewards) > 1
     lone = {"value": mean(rewards), "low": None, "high": None}
     return {
         "seeds": [run["seed"] for run in runs.summaries],
         "reward": rewards.tolist(),
-        "reward_mean": mean_interval(key, rewards)._asdict() if several else lone,
-        "reward_sd": sd(rewards) if several else None,
+        "reward_mean": mean_interval(key, rewards)._asdict() if len(rewards) >= FEWEST else lone,
+        "reward_sd": sd(rewards) if len(rewards) > 1 else None,
         "reward_iqm": interquartile_mean(rewards),
     }
 
@@ -67,6 +66,13 @@ def below(one: Mapping[str, Any], other: Mapping[str, Any], asks: str) -> Mark:
     ours, theirs = paired(one, other)
     wide = _widest(one, other)
     return Mark(asks, f"{compared(ours, theirs)}, standard deviation {wide:.3f}", mean(ours) < mean(theirs) - wide)
+
+
+def rising(groups: Sequence[Mapping[str, Any]], asks: str) -> Mark:
+    """Whether the groups take longer and longer."""
+    seconds = [mean(np.array(group["total"])) for group in groups]
+    told = ", ".join(f"{group['label']}: {s:.0f} s" for group, s in zip(groups, seconds, strict=True))
+    return Mark(asks, told, seconds == sorted(seconds))
 
 
 def _widest(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:

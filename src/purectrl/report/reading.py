@@ -31,6 +31,13 @@ class Runs:
         """A metric of every run [seeds]."""
         return self._column("metrics", name)
 
+    def lists(self, name: str) -> list[list[Any]]:
+        """A metric of every run that is a list."""
+        for place, run in self.pairs():
+            if not isinstance(run["metrics"].get(name), list):
+                raise StoreError(f"{place / 'summary.json'} has no {name}; was it made with another version?")
+        return [run["metrics"][name] for run in self.summaries]
+
     def spent(self, name: str) -> np.ndarray:
         """Rollouts, measurements or updates of every run [seeds]."""
         return self._column("ledger", name)

@@ -13,6 +13,8 @@ LEVEL = 0.95
 """How often an interval should contain what it estimates."""
 ROUNDING = 1e-9
 """Estimates that should be equal may differ by this much."""
+FEWEST = 4
+"""Seeds below which a group is shown without an interval: that of two would be the two."""
 RESAMPLES = 2000
 """Bootstrap samples behind an interval: its ends then vary by far less than its width."""
 

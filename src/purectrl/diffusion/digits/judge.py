@@ -80,7 +80,7 @@ def pretrained(file: Path | str | None = None) -> Judge:
 def diversity(images: np.ndarray, classes: np.ndarray) -> float:
     """How different the images of one class are: the standard deviation of a pixel within a class, averaged.
 
-    Zero if all images of a class are the same; real digits have 0.22.
+    Zero if all images of a class are the same.
 
     Main arguments:
         images: [n, 1, 16, 16] in [0, 1].

@@ -6,8 +6,7 @@
     ε̂        [n, 1, 16, 16]   the noise that the denoiser sees in x
 
 The schedule is Stable Diffusion's. Its last step keeps a little of the image, ᾱ = 0.0047, so that no single DDIM step
-dominates: with twelve steps the KL weight of one (`Ddim.weight`) lies between 0.36 and 0.87; with a cosine schedule it
-would reach 16 at the first.
+dominates: with twelve steps the KL weight of one (`Ddim.weight`) lies between 0.36 and 0.87.
 """
 
 from collections.abc import Mapping
