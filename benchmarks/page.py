@@ -252,7 +252,7 @@ def take(folder: Path, results: Path = RESULTS) -> list[str]:
     if not numbers:
         sys.exit(f"error: {folder} holds no item that `purectrl paper ITEM --out {folder}` has finished")
     for path in numbers:
-        for source, limit in ((path, 50_000), (path.with_name("figure.png"), 150_000)):
+        for source, limit in ((path, 60_000), (path.with_name("figure.png"), 150_000)):
             if not source.exists() or source.stat().st_size > limit:
                 sys.exit(f"error: {source} is missing or has more than {limit:,} bytes; nothing was taken")
     names = [json.loads(path.read_text())["item"] for path in numbers]

@@ -49,8 +49,8 @@ def test_what_is_too_large_or_unfinished_is_refused(results):
     with pytest.raises(SystemExit, match="holds no item"):
         PAGE["take"](results, results)
     content = json.loads((item / "numbers.json").read_text())
-    (item / "numbers.json").write_text(json.dumps(content | {"more": "x" * 50_000}))
-    with pytest.raises(SystemExit, match="more than 50,000 bytes; nothing was taken"):
+    (item / "numbers.json").write_text(json.dumps(content | {"more": "x" * 60_000}))
+    with pytest.raises(SystemExit, match="more than 60,000 bytes; nothing was taken"):
         PAGE["take"](results.parent / "runs", results)
     (item / "numbers.json").write_text(json.dumps(content))
     (item / "figure.png").unlink()
