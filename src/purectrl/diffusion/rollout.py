@@ -19,9 +19,7 @@ from purectrl.core.problem import Plan
 from purectrl.diffusion.crew import Crew
 from purectrl.diffusion.models import Condition, DiffusionModel, Iterate, denoiser
 from purectrl.diffusion.process import Ddim, Step, generator_of, path
-
-Reward = Callable[[np.ndarray, Sequence[Condition]], np.ndarray]
-"""(images [n, channels, height, width] float32 in [0, 1], conditions) -> scores [n]."""
+from purectrl.diffusion.rewards.reward import Scorer
 
 Look = Callable[[Ddim, Step], Tensor]
 """What is measured of a state on the way [n, *shape]."""
@@ -68,7 +66,7 @@ def denoising(
     model: DiffusionModel,
     process: Ddim,
     conditions: Sequence[Condition],
-    reward: Reward,
+    reward: Scorer,
     look: Look = predicted_image,
     embed: Embed = lambda images: images,
     guidance: float = 1.0,
@@ -84,7 +82,7 @@ def denoising(
 
     Main arguments:
         conditions: what images are asked for, in turn.
-        reward: the black box.
+        reward: the black box, images [n, channels, height, width] float32 in [0, 1] and n conditions -> scores [n].
         look: what is measured, `predicted_image` or `itself`.
 
     Other arguments:
@@ -149,7 +147,7 @@ def measured_images(
 
 
 def ask(
-    reward: Reward, images: Tensor, steps: np.ndarray, conditions: Sequence[Condition], deterministic: bool
+    reward: Scorer, images: Tensor, steps: np.ndarray, conditions: Sequence[Condition], deterministic: bool
 ) -> np.ndarray:
     """Rewards [n, m] of images [n, m, ...], each distinct one asked for once if the reward is deterministic."""
     n, m = steps.shape

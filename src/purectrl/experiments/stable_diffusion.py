@@ -92,7 +92,13 @@ def tuning_task(
         rewards = {"reward_by_prompt": by_prompt(after), "reward_by_prompt_pretrained": by_prompt(before)}
         paths, key = prompts[: config.chunk], key.child("divergence")
         divergence = divergence_of(model, process, state.output.plan, paths, key, config)
-        return judged(after, prompts) | told | rewards | {"kl_pretrained": divergence} | totals(records)
+        return (
+            judged(after, prompts)
+            | told
+            | rewards
+            | {"kl_pretrained": divergence, "final_test_images": len(before.scores) + len(after.scores)}
+            | totals(records)
+        )
 
     def evaluate(plan: Plan, seed: int, episodes: int) -> dict[str, Any]:
         each = max(2, episodes // len((*prompts, *unseen)))
