@@ -235,7 +235,7 @@ def control_updates(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
         ),
         seeds,
         quick,
-        cost="about half an hour on two cores with --quick, after control-main",
+        cost="about 20 minutes on two cores, 10 with --quick, after control-main",
     )
 
 
@@ -265,7 +265,7 @@ def control_frequency(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
         tuple(groups),
         seeds,
         quick,
-        cost="about half an hour on two cores with --quick, after control-main",
+        cost="about 25 minutes on two cores, 10 with --quick, after control-main",
     )
 
 
@@ -284,7 +284,7 @@ def diffusion_main(seeds: int = 5, quick: int = 2, **common: Any) -> Item:
         ),
         seeds,
         quick,
-        cost="about 50 minutes, 20 with --quick",
+        cost="about 50 minutes on two cores, 20 with --quick",
     )
 
 
@@ -314,7 +314,7 @@ def diffusion_labels(seeds: int = 5, quick: int = 2, others: int = 2, **common: 
         ),
         seeds,
         quick,
-        cost="about 40 minutes on two cores, after diffusion-main",
+        cost="about 40 minutes on two cores, half an hour with --quick, after diffusion-main",
     )
 
 
@@ -332,7 +332,7 @@ def diffusion_updates(seeds: int = 5, quick: int = 2, others: int = 2, **common:
         (group(2, 2.0), four, group(8, 1.35)),
         seeds,
         quick,
-        cost="about 20 minutes on two cores, with --quick or without, after diffusion-main",
+        cost="about a quarter of an hour on two cores, with --quick or without, after diffusion-main",
     )
 
 
