@@ -1,5 +1,6 @@
 """The update of (f, q): divergences that are zero where they must be, gradients that agree, one cut a trajectory."""
 
+import itertools
 import math
 
 import pytest
@@ -259,6 +260,27 @@ def test_an_update_that_diverges_gives_the_previous_iterate_back():
     found = tune(Tuning(), tiny, process(), endless, pretrained, pretrained, tiny.encode(range(3)), 0, KEY)
     assert not found.finite
     assert same_numbers(found.iterate, pretrained)
+
+
+def sometimes_endless(every):
+    """A judge whose scores overflow at every so many calls."""
+    calls = itertools.count(1)
+
+    def judge(x, condition):
+        return Score(x.flatten(1).mean(1) * (math.inf if next(calls) % every == 0 else 1.0), torch.zeros(len(x)))
+
+    return judge
+
+
+@pytest.mark.parametrize(("every", "loss_scale", "finite"), [(10, 1024.0, True), (4, 1024.0, False), (10, 1.0, False)])
+def test_in_half_precision_a_few_iterations_may_overflow(every, loss_scale, finite):
+    tiny = model()
+    pretrained = tiny.pretrained()
+    tuning, told = Tuning(iterations=20, batch=2, loss_scale=loss_scale), tiny.encode(range(3))
+    found = tune(tuning, tiny, process(), sometimes_endless(every), pretrained, pretrained, told, 0, KEY)
+    assert found.finite == finite
+    assert same_numbers(found.iterate, pretrained) == (not finite)
+    assert all(map(math.isfinite, found.info.values()))
 
 
 def test_evaluations_are_counted():

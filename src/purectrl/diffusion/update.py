@@ -24,6 +24,8 @@ from purectrl.diffusion.models import DiffusionModel, Iterate, denoiser, detache
 from purectrl.diffusion.process import Ddim, Denoise, generator_of
 from purectrl.diffusion.reward_model import Score
 
+MOST_OVERFLOWS = 0.1
+"""Share of the iterations of an update in half precision that may be left out; with more it has diverged."""
 Judge = Callable[[Tensor, Tensor], Score]
 """(x(T) [n, *shape], index of the condition [n]) -> r̂ and its bonus."""
 
@@ -47,7 +49,8 @@ class Tuning:
         decay: of AdamW.
         guidance: classifier-free guidance, 1 is none.
         chunk: trajectories of an iteration that are in memory at once, each such part with a cut of its own; None is all.
-        loss_scale: what the loss is multiplied by and gradients are divided by: half precision loses small ones.
+        loss_scale: what the loss is multiplied by and gradients are divided by: half precision loses small ones. If it is
+            not 1, an iteration whose gradients overflow is left out.
     """
 
     iterations: int = 35
@@ -247,7 +250,7 @@ def tune(
     numbers = tensors(current)
     groups = [{"params": numbers[:-2], "lr": tuning.rate}, {"params": numbers[-2:], "lr": tuning.initial_rate}]
     optimiser = torch.optim.AdamW(groups, weight_decay=tuning.decay, betas=(0.9, 0.99))
-    lines, evaluations = [], 0
+    lines, evaluations, overflows = [], 0, 0
     for iteration in range(tuning.iterations):
         pace = warm_and_falling(iteration, tuning.iterations)
         for group, rate in zip(optimiser.param_groups, (tuning.rate, tuning.initial_rate), strict=True):
@@ -264,7 +267,11 @@ def tune(
         lines.append([float(norm), *map(sum, zip(*(part.told for part in pulled), strict=True))])
         evaluations += sum(part.evaluations for part in pulled)
         if not all(map(math.isfinite, lines[-1])):
-            return Tuned(previous, {"update_evaluations": evaluations}, finite=False)
+            lines.pop()
+            overflows += 1
+            if tuning.loss_scale == 1.0 or overflows > MOST_OVERFLOWS * tuning.iterations:
+                return Tuned(previous, {"update_evaluations": evaluations}, finite=False)
+            continue
         optimiser.step()
     return Tuned(detached(current), _told(lines, anchors) | {"update_evaluations": evaluations}, finite=True)
 
