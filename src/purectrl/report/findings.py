@@ -31,7 +31,7 @@ class Mark:
 class Table:
     """Columns with names, rows of text and numbers.
 
-    >>> print(Table(("N", "gap"), ((256, 0.123456), (65536.0, None))).markdown())
+    >>> print(Table(("N", "gap"), ((256, 0.123456), (65536.5, None))).markdown())
     | N | gap |
     |---|---|
     | 256 | 0.1235 |
@@ -80,6 +80,8 @@ def _cell(cell: Any) -> str:
         return "–"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    if isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e7):
+    if isinstance(cell, int) or (
+        isinstance(cell, float) and (cell.is_integer() or abs(cell) >= 1000) and abs(cell) < 1e7
+    ):
         return f"{cell:,.0f}"
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "\\|")
