@@ -31,7 +31,7 @@ def start(*arguments, env=None):
 def without_seconds(value):
     """The same JSON value with every timing taken out."""
     if isinstance(value, dict):
-        return {key: without_seconds(item) for key, item in value.items() if key != "seconds"}
+        return {key: without_seconds(item) for key, item in value.items() if not key.endswith("seconds")}
     return value
 
 
