@@ -1,11 +1,16 @@
 """Settings for every test, made before JAX is imported."""
 
 import os
+import signal
 from pathlib import Path
 
 # Two test processes share the machine: one XLA thread each. What one of them or a subprocess compiles, all may use.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+
+# `make test &` ignores Ctrl-C, and so would the programs that tests start and interrupt
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from hypothesis import settings
 
