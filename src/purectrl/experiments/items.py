@@ -161,7 +161,7 @@ def thm3_rollouts(
         tuple(groups),
         seeds,
         quick,
-        cost="about 20 minutes on two cores, a quarter of an hour with --quick",
+        cost="about 8 minutes on two cores, 6 with --quick",
         computations=tuple(
             Computation(group.name, coefficient, {"name": "ou", "settings": dict(group.settings), **SIMULATION})
             for group in groups
