@@ -1,6 +1,6 @@
-# Two commands do everything on a machine that has Python (3.11 or newer), pip and make:
+# Two commands suffice on a machine with Python (3.11 or newer), pip and make:
 #   make run     installs and runs the main job
-#   make test    installs what the tests need, lints, type-checks the core, builds the documentation, tests
+#   make test    installs the test dependencies, lints, type-checks, builds the documentation, runs the tests
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -10,13 +10,13 @@ RUN    ?= runs/pendulum
 .PHONY: help run test test-all lint docs format benchmark clean
 
 help:
-	@echo "make run        install, learn to swing up a pendulum in $(RUN), film it (RUN=DIR for another place)"
-	@echo "make test       install what the tests need, lint, type-check the core, build the documentation, test"
-	@echo "make test-all   the same and the deep, long checks"
+	@echo "make run        install, learn to swing up a pendulum in $(RUN), render a video (RUN=DIR for another directory)"
+	@echo "make test       install the test dependencies, lint, type-check, build the documentation, run the tests"
+	@echo "make test-all   the same, and the slow tests"
 	@echo "make docs       build the documentation in site; a warning is an error"
-	@echo "make benchmark  measure the costs, write docs/results.md"
+	@echo "make benchmark  measure costs, write docs/results.md"
 	@echo "make format     format the code"
-	@echo "make clean      remove the virtual environment and caches; runs stay"
+	@echo "make clean      remove the virtual environment and caches; runs are kept"
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "purectrl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -26,13 +26,13 @@ $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[video]'
 	touch $@
 
-# torch comes first and by its version: another one would bring gigabytes of CUDA packages along
+# torch is installed first and by version: another version would install gigabytes of CUDA packages
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,ray,diffusion,digits-data,tensorboard,wandb]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,onnx,ray,diffusion,digits-data,tensorboard,wandb]'
 	touch $@
 
-# a run that is there already is shown, one that was stopped goes on
+# a finished run is shown, a stopped one is resumed
 run: $(VENV)/installed
 	@if [ -e "$(RUN)/config.json" ]; then $(BIN)/purectrl resume "$(RUN)"; \
 	else $(BIN)/purectrl run pendulum --algorithm pure-enode --out "$(RUN)"; fi
@@ -43,7 +43,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-# reads the sources and imports nothing; the variable quietens a notice about another program
+# reads the sources without importing them; the variable silences a notice about another program
 docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -59,6 +59,8 @@ benchmark: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/control_speed.py
 	$(BIN)/python benchmarks/diffusion_memory.py
 	$(BIN)/python benchmarks/report_speed.py
+	$(BIN)/python benchmarks/when_to_measure.py
+	$(BIN)/python benchmarks/policy_latency.py
 	$(BIN)/python benchmarks/page.py
 
 format: $(VENV)/installed-dev

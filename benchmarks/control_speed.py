@@ -1,14 +1,14 @@
-"""What ENODE's fit and plan cost, as ratios.
+"""The cost of ENODE's fit and plan, as ratios.
 
     python benchmarks/control_speed.py
 
 Writes docs/results/control_speed.json and docs/results/control_speed.png and prints the numbers: the rate of floating-point
 operations of a fit step and of a plan step over that of plain float32 products with the same operations; seconds of
-compiling in a second process over those in a first one, and its peak of memory; how the time of a step grows with ensemble,
-batch and horizon.
+compilation in a second process over those in a first one, and the peak memory; how the time of a step grows with ensemble
+size, batch size and horizon.
 
-One thread does the arithmetic of a step: products of 16 to 64 rows are too small to share. So the products that it is
-compared with have one thread, too; those of large matrices with all threads are measured beside.
+The arithmetic of a step runs on one thread: products of 16 to 64 rows are too small for several. They are therefore compared
+with products on one thread; those of large matrices on all threads are measured, too.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +29,24 @@ import jax.numpy as jnp
 import numpy as np
 from page import RESULTS, write_result
 
-from purectrl.control.actor_critic import improve
-from purectrl.control.imagination import Improving, Region
-from purectrl.control.learner import ControlLearner
-from purectrl.control.model import Fitting, Sequences, fit
+from purectrl.control.actor_critic import optimize_policy
+from purectrl.control.fit import fit_ensemble
+from purectrl.control.imagination import Region
+from purectrl.control.settings import PlanSettings
+from purectrl.control.trajectories import Sequences, TrajectoryLoss
 from purectrl.core.keys import Key
-from purectrl.experiments import Spec
-from purectrl.experiments.control import make_learner
-from purectrl.report.figures import COLOURS, MARKERS, panels
-from purectrl.systems.catalogue import mechanism
+from purectrl.paper.figures import COLOURS, MARKERS, panels
+from purectrl.runs.spec import RunSpec
 
 ROWS = 20_000
 """Measurements in the data that steps are timed on."""
 STEPS = 8
-"""Steps that are timed at once."""
+"""Steps that are timed together."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 def fastest(function: Callable[[], Any], repeats: int = 3) -> float:
-    """Seconds of the fastest of some calls, after one that compiles: what others do on the machine only adds."""
+    """Seconds of the fastest of some calls, after one that compiles: other programs on the machine can only add time."""
     jax.block_until_ready(function())
     found = []
     for _ in range(repeats):
@@ -58,35 +57,33 @@ def fastest(function: Callable[[], Any], repeats: int = 3) -> float:
 
 
 class Steps:
-    """Fit and plan steps of `cartpole` on made-up data, with any settings."""
+    """Fit and plan steps of `cartpole` on random data, with any settings."""
 
     def __init__(self) -> None:
-        self.mechanism = mechanism("cartpole", "paper")
-        self.settings: Any = Spec.of("cartpole", "pure-enode", seed=0).settings
         x, u = (np.random.default_rng(n).standard_normal((ROWS, n), np.float32) for n in (4, 1))
         gaps, starts = np.full((ROWS, 1), 0.1, np.float32), np.arange(ROWS, dtype=np.int32)
         self.data = Sequences(x, u, gaps, starts, np.int32(ROWS - 10))
         self.region = Region(x, np.int32(ROWS), np.full(4, 5.0, np.float32))
 
-    def learner(self, **changes: Any) -> ControlLearner:
-        """That of PURE_ENODE with other settings."""
-        return make_learner(self.mechanism, dataclasses.replace(self.settings, **changes))
+    def learner(self, overrides: dict[str, Any] | None = None) -> Any:
+        """The learner of PURE_ENODE with other settings."""
+        return RunSpec.of("cartpole", "pure-enode", overrides=overrides).compose()[1].learner
 
-    def fit(self, **changes: Any) -> float:
-        """Seconds of a step on trajectories."""
-        learner = self.learner(**changes)
-        state = learner.init(Key.from_seed(0))
-        rates = STEPS, 1e-3, 1e-3
-        arguments = learner.fitting, learner.integrate, state.ensemble, jax.random.key(0), self.data, *rates
-        return fastest(lambda: fit(*arguments)) / STEPS
+    def fit(self, overrides: dict[str, Any] | None = None) -> float:
+        """Seconds per step of the fit to trajectories."""
+        learner = self.learner(overrides)
+        model, key = learner.init(Key.from_seed(0)).model, jax.random.key(0)
+        objective = learner.dynamics.objective
+        return fastest(lambda: fit_ensemble(objective, model, key, self.data, STEPS, 1e-3, 1e-3)) / STEPS
 
-    def plan(self, **changes: Any) -> float:
-        """Seconds of a step of the actor with those of the critic; the difference of two lengths leaves out the tests."""
-        learner = self.learner(**changes)
+    def plan(self, overrides: dict[str, Any] | None = None) -> float:
+        """Seconds per step of the actor with those of the critic; the difference of two lengths excludes the tests."""
+        learner = self.learner(overrides)
         state = learner.init(Key.from_seed(0))
-        rest = learner.integrate, state.ensemble, state.actor, state.critic, jax.random.key(0), self.region
-        short, long = (dataclasses.replace(learner.improving, iterations=n * STEPS) for n in (1, 3))
-        return (fastest(lambda: improve(long, *rest)) - fastest(lambda: improve(short, *rest))) / (2 * STEPS)
+        rest = learner.dynamics.integrate, state.model, state.actor, state.critic, jax.random.key(0), self.region
+        short, long = (dataclasses.replace(learner.plan, steps=n * STEPS) for n in (1, 3))
+        seconds = fastest(lambda: optimize_policy(long, *rest)) - fastest(lambda: optimize_policy(short, *rest))
+        return seconds / (2 * STEPS)
 
 
 def products(sizes: tuple[int, ...]) -> int:
@@ -94,59 +91,61 @@ def products(sizes: tuple[int, ...]) -> int:
     return sum(a * b for a, b in itertools.pairwise(sizes))
 
 
-def fit_operations(fitting: Fitting, members: int, width: int, inputs: int, outputs: int) -> float:
-    """Of one step: two evaluations of the network an interval, each forward and twice backward."""
-    rows = members * fitting.rows * (fitting.points - 1)
+def fit_operations(objective: TrajectoryLoss, members: int, width: int, inputs: int, outputs: int) -> float:
+    """Of one step: two evaluations of the network per interval, each forward and twice backward."""
+    rows = members * objective.batch_size * (objective.sequence_length - 1)
     return 2.0 * 3 * 2 * rows * products((inputs, width, width, width, outputs))
 
 
-def plan_operations(improving: Improving, width: int, features: int, controls: int, outputs: int) -> float:
-    """Of one step: the model forward and back to its inputs, the actor forward and twice back; the critic in the objective,
-    then in its own steps."""
-    states = improving.rows * improving.steps
+def plan_operations(plan: PlanSettings, width: int, features: int, controls: int, outputs: int) -> float:
+    """Of one step: the model forward and back to its inputs, the actor forward and twice backward; the critic in the
+    objective, then in its own steps."""
+    states = plan.batch_size * plan.rollout_steps
     model = 2 * 2 * states * products((features + controls, width, width, width, outputs))
     actor = 3 * states * products((features, width, width, controls))
     critic = products((features, width, width, 1))
-    return 2.0 * (model + actor + (2 * states + 3 * improving.critic_steps * improving.critic_rows) * critic)
+    return 2.0 * (model + actor + (2 * states + 3 * plan.critic_steps * plan.critic_batch_size) * critic)
 
 
 def plain_rate(rows: int, width: int = 200, length: int = 200) -> float:
-    """Operations a second of products [rows, width] × [width, width], one after the other."""
+    """Operations per second of products [rows, width] × [width, width], one after the other."""
     chain = jax.jit(lambda x, w: jax.lax.scan(lambda x, _: (x @ w, None), x, None, length=length)[0])
     x, w = jnp.ones((rows, width)), jnp.eye(width)
     return 2.0 * length * rows * width * width / fastest(lambda: chain(x, w), 20)
 
 
 def rates() -> dict[str, float]:
-    """Rates of a fit step, a plan step, and plain products of as many rows, in 10⁹ operations a second."""
+    """Rates of a fit step, a plan step, and plain products of as many rows, in 10⁹ operations per second."""
     steps = Steps()
-    learner, features = steps.learner(), steps.mechanism.feature_dim
-    fitting, improving = learner.fitting, learner.improving
-    shape = {"width": learner.width, "outputs": steps.mechanism.nq}
-    fitted = fit_operations(fitting, learner.members, inputs=features + 1, **shape) / steps.fit()
-    planned = plan_operations(improving, features=features, controls=1, **shape) / steps.plan()
-    plain = plain_rate(learner.members * fitting.rows)
+    learner = steps.learner()
+    dynamics, objective = learner.dynamics, learner.dynamics.objective
+    features, shape = dynamics.system.feature_dim, {"width": learner.width, "outputs": dynamics.system.nq}
+    fitted = fit_operations(objective, dynamics.members, inputs=features + 1, **shape) / steps.fit()
+    planned = plan_operations(learner.plan, features=features, controls=1, **shape) / steps.plan()
+    plain = plain_rate(dynamics.members * objective.batch_size)
     return {name: rate / 1e9 for name, rate in (("fit", fitted), ("plan", planned), ("plain", plain))}
 
 
 def growth() -> dict[str, dict[str, list[float]]]:
-    """Milliseconds of a step over ensemble size, batch and horizon."""
+    """Milliseconds per step over ensemble size, batch size and horizon."""
     steps = Steps()
-    members, rows, horizons = (2, 5, 10, 20), (24, 48, 96, 192), (1.5, 3.0, 6.0, 12.0)
+    sizes, batches, horizons = (2, 5, 10, 20), (24, 48, 96, 192), (1.5, 3.0, 6.0, 12.0)
+    # planning draws distinct members, so no more than the smallest ensemble has
+    ensembles = [{"learner.plan.ensemble_size": 2, "learner.model.ensemble_size": size} for size in sizes]
     return {
-        "members of the ensemble": _curve(members, [steps.fit(members=n, plan_members=2) for n in members]),
-        "rows of a fit step, a member": _curve(rows, [steps.fit(fit_rows=n) for n in rows]),
-        "rows of a plan step": _curve(rows, [steps.plan(plan_rows=n) for n in rows]),
-        "seconds of the horizon": _curve(horizons, [steps.plan(plan_horizon=s) for s in horizons]),
+        "ensemble size": _curve(sizes, map(steps.fit, ensembles)),
+        "batch size of the fit": _curve(batches, (steps.fit({"learner.fit.batch_size": n}) for n in batches)),
+        "batch size of the plan": _curve(batches, (steps.plan({"learner.plan.batch_size": n}) for n in batches)),
+        "planning horizon": _curve(horizons, (steps.plan({"learner.plan.horizon": s}) for s in horizons)),
     }
 
 
-def _curve(x: tuple[float, ...], seconds: list[float]) -> dict[str, list[float]]:
+def _curve(x: tuple[float, ...], seconds: Iterable[float]) -> dict[str, list[float]]:
     return {"x": list(x), "milliseconds": [1e3 * value for value in seconds]}
 
 
 def two_processes() -> dict[str, Any]:
-    """A whole run of `pendulum` with an empty cache of compiled programs, then a second one with what it left."""
+    """A whole run of `pendulum` with an empty compilation cache, then a second one with the cache of the first."""
     with tempfile.TemporaryDirectory() as folder:
         before = {**os.environ, "JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
         found = []
@@ -165,7 +164,7 @@ def two_processes() -> dict[str, Any]:
 
 
 def draw(curves: dict[str, dict[str, list[float]]]) -> None:
-    """Each curve beside the line of a cost in proportion, from its first point."""
+    """Each curve, and the line of a proportional cost through its first point."""
     with panels(2, height=4.0) as (figure, axes):
         for axis, title, names in zip(
             axes, ("fit step", "plan step"), (list(curves)[:2], list(curves)[2:]), strict=True
@@ -174,8 +173,8 @@ def draw(curves: dict[str, dict[str, list[float]]]) -> None:
                 x, y = (np.array(curves[name][key]) for key in ("x", "milliseconds"))
                 axis.plot(x / x[0], y, marker=MARKERS[index], color=COLOURS[index], label=f"{name}, from {x[0]:g}")
                 axis.plot(x / x[0], y[0] * x / x[0], color=COLOURS[index], linestyle=":", linewidth=1)
-            axis.set_title(f"{title} (dotted: in proportion)")
-            axis.set_xlabel("times as large")
+            axis.set_title(f"{title} (dotted: proportional)")
+            axis.set_xlabel("multiple of the smallest value")
             axis.set_ylabel("milliseconds")
             axis.legend(frameon=False)
         figure.savefig(RESULTS / "control_speed.png", dpi=110)
@@ -190,7 +189,7 @@ if __name__ == "__main__":
         sys.exit()
 
     def measured(flag: str, flags: str) -> Any:
-        """What this program prints in a process of its own with other flags of XLA."""
+        """The output of this program in a process of its own with other flags of XLA."""
         before = {**os.environ, "XLA_FLAGS": flags}
         done = subprocess.run([sys.executable, __file__, flag], check=True, capture_output=True, text=True, env=before)  # noqa: S603
         return json.loads(done.stdout)

@@ -1,9 +1,9 @@
-"""How much memory `digits` takes.
+"""The peak memory of `digits`.
 
 python benchmarks/diffusion_memory.py
 
 Writes docs/results/diffusion_memory.json and prints the numbers: the peak of a whole run of PURE_SEIKO with its defaults,
-and the peaks of short runs with 2 and with 8 updates, whose difference is what an update leaves behind.
+and the peaks of short runs with 2 and with 8 updates, whose difference is the memory that an update does not release.
 """
 
 import subprocess
@@ -13,48 +13,41 @@ from pathlib import Path
 
 from page import write_result
 
-SHORT = [
-    "--measurements",
-    "480",
-    "--fit-steps",
-    "20",
-    "--tune-iterations",
-    "3",
-    "--test-images",
-    "2",
-    "--shortest",
-    "12",
-]
-"""Few of everything, but all twelve denoising steps in every backpropagation: the largest is met in every update."""
+RUN = [sys.executable, "-m", "purectrl", "run", "digits", "--algorithm", "pure-seiko", "--quiet"]
+SHORT = {
+    "--measurements": 480,
+    "--problem.eval-images": 2,
+    "--learner.reward-model.steps": 20,
+    "--learner.finetune.iterations": 3,
+    "--learner.finetune.min-backprop-steps": 12,
+}
+"""Small counts, but gradients pass through all twelve denoising steps: every update has the largest one."""
+WATCH = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=2)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+"""A program that runs the command in its arguments and prints the peak memory in KiB."""
 
 
-def peak(flags: list[str]) -> float:
-    """GiB that `purectrl run digits` takes at most, in a process of its own."""
+def peak(flags: dict[str, int]) -> float:
+    """The peak memory of `purectrl run digits` in a process of its own, in GiB."""
     with tempfile.TemporaryDirectory() as folder:
-        run = [
-            "-m",
-            "purectrl",
-            "run",
-            "digits",
-            "--algorithm",
-            "pure-seiko",
-            "--quiet",
+        command = [
+            *RUN,
             "--out",
             str(Path(folder, "run")),
+            *(text for pair in flags.items() for text in map(str, pair)),
         ]
-        watch = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=2); "
-        watch += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-        told = subprocess.run(  # noqa: S603
-            [sys.executable, "-c", watch, sys.executable, *run, *flags], check=True, stdout=subprocess.PIPE, text=True
-        )
-    return int(told.stdout) / 2**20
+        done = subprocess.run([sys.executable, "-c", WATCH, *command], check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    return int(done.stdout) / 2**20
 
 
 if __name__ == "__main__":
     write_result(
         "diffusion_memory",
         {
-            "whole_run_gib": peak([]),
-            "short_run_gib_by_updates": {str(count): peak([*SHORT, "--updates", str(count)]) for count in (2, 8)},
+            "whole_run_gib": peak({}),
+            "short_run_gib_by_updates": {str(count): peak({**SHORT, "--schedule.updates": count}) for count in (2, 8)},
         },
     )

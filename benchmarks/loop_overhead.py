@@ -1,28 +1,30 @@
-"""What the loop itself costs: everything in a step that is neither oracle nor learner.
+"""The cost of the loop: everything in a step that is neither oracle nor learner.
 
     python benchmarks/loop_overhead.py
 
-Writes docs/results/loop_overhead.json and prints it: microseconds a step and their share of a whole `finite` run (building
-it included, compilations cached after the first), for each of several runs; and, with an oracle and a learner that do
-nothing, the cost of a step at 100,000 measurements over that at 1,000. The cost of the timers themselves, measured on an
-empty function, is taken off.
+Writes docs/results/loop_overhead.json and prints it: microseconds per step and their share of a whole run of `finite`
+(construction and compilation included, the table of values computed in the first run only), for each of several runs; and,
+with an oracle and a learner that do nothing, the ratio of the cost of a step at 100,000 measurements to that at 1,000. The
+cost of the timers, measured on an empty function, is subtracted.
 """
 
+import copy
 import dataclasses
 import statistics
 import time
 from typing import Any
 
+import jax
 import numpy as np
 from page import write_result
 
 from purectrl import core
-from purectrl.core.samplers import uniform
-from purectrl.core.schedules import every
-from purectrl.experiments.registry import experiment
+from purectrl.core.samplers import Uniform
+from purectrl.core.schedules import Every
+from purectrl.runs.spec import RunSpec
 
 REPEATS = 7
-"""Runs of each algorithm; one run near a mark says little on a shared machine."""
+"""Runs of each algorithm; on a shared machine, a single run is not enough to decide a criterion."""
 
 
 class Clock:
@@ -32,7 +34,7 @@ class Clock:
         self.seconds, self.calls = 0.0, 0
 
     def wrap(self, function: Any) -> Any:
-        """The same function, on the clock."""
+        """The same function, timed."""
 
         def call(*arguments: Any) -> Any:
             start = time.perf_counter()
@@ -44,7 +46,7 @@ class Clock:
         return call
 
     def own_cost(self, calls: int = 20_000) -> float:
-        """Seconds that wrapping adds to a call beyond those it books: no part of the loop."""
+        """Seconds that the wrapper adds to a call beyond those that it counts: they are not part of the loop."""
         empty = self.wrap(lambda: None)
         start, before = time.perf_counter(), self.seconds
         for _ in range(calls):
@@ -53,11 +55,11 @@ class Clock:
 
 
 class Timed:
-    """An oracle on the clock."""
+    """A timed oracle."""
 
-    def __init__(self, oracle: core.Oracle, clock: Clock) -> None:
+    def __init__(self, oracle: core.Oracle | core.Lookahead, clock: Clock) -> None:
         self.budget, self.horizon, self.call = oracle.budget, oracle.horizon, clock.wrap(oracle)
-        self.ahead = 1  # one episode a step, as with a real system
+        self.lookahead = 1  # one episode per step, as with a real system
 
     def __call__(self, *arguments: Any) -> Any:
         return self.call(*arguments)
@@ -72,26 +74,26 @@ class Idle:
     def observe(self, state: int, block: core.Measurements) -> int:
         return state
 
-    def excess(self, state: int, data: core.Dataset, key: core.Key) -> tuple[core.Excess, int]:
-        return core.Excess(0.0, 0.0), state
+    def excess_loss(self, state: int, data: core.Dataset, key: core.Key) -> tuple[core.ExcessLoss, int]:
+        return core.ExcessLoss(0.0, 0.0), state
 
-    def update(self, state: int, data: core.Dataset, which: core.Which, key: core.Key) -> core.Update:
+    def update(self, state: int, data: core.Dataset, which: core.Targets, key: core.Key) -> core.Update:
         return core.Update(state, {}, {})
 
-    def plan(self, state: int) -> core.Plan:
+    def policy(self, state: int) -> core.Plan:
         return core.Plan(0, 0)
 
 
 def finite_run(algorithm: str, measurements: int) -> dict[str, float]:
     """Loop overhead inside a real run."""
-    chosen = experiment("finite")
-    config = dataclasses.replace(chosen.config(algorithm), measurements=measurements)
+    spec = RunSpec.of("finite", algorithm, measurements=measurements)
+    jax.clear_caches()  # problems and learners are shared within a process; a run in a new process compiles its own
     start = time.perf_counter()
-    loop = chosen.build(config).loop
-    clock = Clock()
-    for name in ("init", "observe", "excess", "update", "plan"):
-        setattr(loop.learner, name, clock.wrap(getattr(loop.learner, name)))
-    loop = dataclasses.replace(loop, oracle=Timed(loop.oracle, clock))
+    _, loop = spec.compose()
+    clock, learner = Clock(), copy.copy(loop.learner)  # a copy, since the next run has the same learner
+    for name in ("init", "observe", "excess_loss", "update", "policy"):
+        setattr(learner, name, clock.wrap(getattr(learner, name)))
+    loop = dataclasses.replace(loop, oracle=Timed(loop.oracle, clock), learner=learner)
     state = loop.init(core.Key.from_seed(0))
     inside, clock.seconds, clock.calls = time.perf_counter(), 0.0, 0
     while not loop.finished(state):
@@ -103,18 +105,18 @@ def finite_run(algorithm: str, measurements: int) -> dict[str, float]:
 
 
 def growth(small: int = 1_000, large: int = 100_000, pairs: int = 2_000) -> float:
-    """Median cost of a step at `large` measurements divided by that at `small`, the two taken in turns."""
+    """Median cost of a step at `large` measurements divided by that at `small`, measured alternately."""
     block = {name: np.zeros((1, 1, 2)) for name in "xuy"} | {"r": np.zeros((1, 1))}
     rollout = lambda key, plan, times: core.Measurements(t=times, **block)  # noqa: E731
     oracle = core.Oracle(rollout, horizon=1.0, budget=core.Budget(2 * large))
-    loop = core.Loop(oracle, uniform(), every(), Idle())
+    loop = core.Loop(oracle, Uniform(), Every(), Idle())
     states, costs = {}, {small: [], large: []}
     for state, _ in loop.run(loop.init(core.Key.from_seed(0))):
         if state.steps in costs:
             states[state.steps] = state
         if state.steps == large:
             break
-    states[small] = loop.step(states[small])[0]  # branches off, which copies once
+    states[small] = loop.step(states[small])[0]  # copies the data once, since both states share it
     for _ in range(pairs):
         for size in costs:
             start = time.perf_counter()

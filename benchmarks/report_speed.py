@@ -1,12 +1,12 @@
-"""What a report over 20 runs costs.
+"""The cost of a report over 20 runs.
 
     python benchmarks/report_speed.py                     makes the runs first
-    python benchmarks/report_speed.py DIR...              takes the runs that are there, and writes no result
-    python benchmarks/report_speed.py --picture DIR...    makes docs/media/report.png from a report over those runs
+    python benchmarks/report_speed.py DIR...              uses existing runs, and writes no result
+    python benchmarks/report_speed.py --picture DIR...    writes docs/media/report.png from a report over existing runs
 
 Writes docs/results/report_speed.json and prints the numbers: seconds to build the page, start of Python included; its size;
-seconds until a real Chromium has loaded it from the file and drawn every chart. The runs are ten of `finite` with PURE_base,
-which records and updates after each of 4,096 episodes, and ten with PURE_LowSwitch, each with a film beside it.
+seconds until Chromium has loaded it from the file and drawn every chart. The runs are ten of `finite` with PURE_base, which
+records and updates after each of 4,096 episodes, and ten with PURE_LowSwitch, each with a video.
 """
 
 import json
@@ -20,28 +20,30 @@ from typing import Any
 
 from page import write_result
 
-from purectrl.experiments import Spec, run
+from purectrl.runs.runner import run
+from purectrl.runs.spec import RunSpec
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tests" / "report"))  # the tests drive the same browser
+sys.path.append(str(ROOT / "tests" / "report"))  # the tests use the same browser
 from browser import Browser, executable  # noqa: E402
 
 EPISODES = 4096
 """Measurements of each run, and records of those with PURE_base."""
 REPEATS = 5
-"""Of each timing, of which the fastest counts: what others do on the machine only adds."""
+"""Repetitions of each timing, of which the fastest counts: other programs on the machine can only add time."""
 PICTURE = 1100, 1180
-"""Width and height of the picture in the documentation, in pixels."""
+"""Width and height of the screenshot in the documentation, in pixels."""
 
 
 def make_runs(folder: Path) -> None:
-    """Twenty runs with films."""
+    """Twenty runs with videos."""
     for seed in range(10):
         for algorithm in ("pure-base", "pure-low-switch"):
             out = folder / f"{algorithm}-seed{seed}"
-            run(Spec.of("finite", algorithm, seed, measurements=EPISODES, paths=32), out, quiet=True)
+            spec = RunSpec.of("finite", algorithm, seed, measurements=EPISODES, overrides={"learner.paths": 32})
+            run(spec, out, quiet=True)
             (out / "media").mkdir()
-            shutil.copyfile(ROOT / "docs" / "media" / "pendulum.gif", out / "media" / "film.gif")
+            shutil.copyfile(ROOT / "docs" / "media" / "pendulum.gif", out / "media" / "video.gif")
 
 
 def build(directories: list[str], out: Path) -> float:
@@ -52,7 +54,7 @@ def build(directories: list[str], out: Path) -> float:
 
 
 def load(page: Path, folder: Path) -> float | None:
-    """Seconds until Chromium has drawn `page`; None where there is no Chromium."""
+    """Seconds until Chromium has drawn `page`; None without Chromium."""
     if executable() is None:
         return None
     with Browser(folder) as browser:
@@ -61,7 +63,7 @@ def load(page: Path, folder: Path) -> float | None:
             start = time.perf_counter()
             browser.open(page)
             found.append(time.perf_counter() - start)
-            assert browser.do("document.querySelectorAll('.chart svg').length") > 0
+            assert browser.do("document.querySelectorAll('.chart canvas').length") > 0
     return min(found)
 
 
@@ -81,9 +83,9 @@ def measure(directories: list[str], folder: Path) -> dict[str, Any]:
 
 
 def picture(directories: list[str], folder: Path, out: Path) -> None:
-    """The top of a report over all runs in `directories`, as the documentation shows it."""
+    """A screenshot of the top of a report over all runs in `directories`, for the documentation."""
     if executable() is None:
-        raise SystemExit("a picture needs Chromium on the path, or its place in CHROMIUM")
+        raise SystemExit("a screenshot needs Chromium on the search path, or its path in the variable CHROMIUM")
     page = folder / "report.html"
     build(directories, page)
     with Browser(folder) as browser:

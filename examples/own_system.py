@@ -1,74 +1,52 @@
-"""A system of your own in one page: a leaky water tank with an unknown leak and an unknown best level.
+"""A system of your own in one page: a water tank with an unknown leak.
 
     python examples/own_system.py
+    purectrl run examples/own_system.py:problem --algorithm pure-enode --problem.leak 0.6 --out runs/tank
 
-The tank's level x falls with a leak and rises with the pump's power u in [0, 1]:
+The level x falls with the leak and rises with the pump's power u in [0, 1]; level 1 is best:
 
-    dx = (u − leak · x) dt + 0.1 dw,      reward = exp(−8 (x − level)²)
+    dx = (u − leak · x) dt,      reward = −(x − 1)²
 
-You write the equations, say which drifts, rewards, policies and starts are possible, and choose when to measure and when to
-update. The ledger counts what it cost.
+The learner knows the reward and the limits of the pump, and learns the equation from measurements.
 """
 
-import math
+from dataclasses import replace
 
-import jax.numpy as jnp
-import numpy as np
+import jax
 
-from purectrl import Budget, Key, Loop, Measuring, Oracle, System
-from purectrl.core.samplers import uniform
-from purectrl.core.schedules import on_misfit
-from purectrl.systems.simulation import simulated
-from purectrl.theory import FiniteClass, FiniteLearner, Optimist, radius, tabulator
+import purectrl as pc
+from purectrl.control import FitSettings, PlanSettings
 
 
-def drift(leak, x, u):
-    return u - leak * x
+def problem(leak: float = 0.5):
+    """A water tank that leaks.
 
-
-def reward(level, x, u):
-    return jnp.exp(-8 * (x[0] - level) ** 2)
-
-
-def pump(level, x):  # full power below the level, none above, soft in between
-    return jnp.clip(0.5 + 4 * (level - x), 0.0, 1.0)
-
-
-def main(measurements: int = 2000) -> None:
-    tank = System(
+    Main arguments:
+        leak: the share of the level that is lost per second.
+    """
+    return pc.problems.continuous(
         name="tank",
-        state_dim=1,
-        control_dim=1,
-        horizon=5.0,
-        drift=lambda x, u: drift(0.4, x, u),
-        diffusion=lambda x, u: jnp.float32(0.1),
-        reward=lambda x, u: reward(1.5, x, u),
-    )
-    levels = np.array([0.5, 1.0, 1.5, 2.0], np.float32)
-    drifts = FiniteClass.family(drift, np.array([0.1, 0.2, 0.4, 0.8], np.float32))
-    rewards = FiniteClass.family(reward, levels)
-    policies = FiniteClass.family(pump, levels)
-    starts = FiniteClass.of([lambda key: jnp.zeros(1)])
-
-    measuring = Measuring(step=0.1, reward_std=1.0)
-    values = tabulator(tank, policies, starts, drifts, rewards, steps=50, paths=256)(Key.from_seed(0))
-    beta_drift = radius(math.log(drifts.size), measurements, delta=0.1, noise=0.1 / math.sqrt(measuring.step))
-    beta_reward = radius(math.log(rewards.size), measurements, delta=0.1)
-    loop = Loop(
-        oracle=Oracle(simulated(tank, policies.apply, starts.apply, measuring, 50), tank.horizon, Budget(measurements)),
-        sampler=uniform(m=4),
-        schedule=on_misfit(5.0),
-        learner=FiniteLearner(drifts, rewards, Optimist.of(values.mean), beta_drift, beta_reward),
+        horizon=10.0,
+        drift=lambda x, u: u - leak * x,
+        reward=lambda x, u: -((x[0] - 1.0) ** 2),
+        initial=lambda key: jax.random.uniform(key, (1,)),
+        control_low=[0.0],
+        control_high=[1.0],
+        measurements=1000,
     )
 
-    for state, record in loop.run(loop.init(Key.from_seed(1))):
-        if record.updated:
-            print(
-                f"episode {state.ledger.rollouts}: {record.updated.name} updated, pump to {levels[state.learner.policy]}"
-            )
-    ledger = state.ledger
+
+def main() -> None:
+    tank = problem()
+    algorithm = pc.pure_enode(tank)
+    # fewer steps than the defaults, which suffice for one dimension
+    learner = replace(algorithm.learner, fit=FitSettings(steps=1000, finetune_steps=500), plan=PlanSettings(steps=200))
+    result = pc.run(tank, replace(algorithm, learner=learner), seed=0)
+    ledger = result.ledger
     print(f"{ledger.measurements} measurements, {ledger.rollouts} rollouts, {ledger.updates} updates")
-    print(f"believed leak {[0.1, 0.2, 0.4, 0.8][state.learner.drift]}, best level {levels[state.learner.reward]}")
+    print(f"return {result.metrics['return']:.3f} per episode of 10 s")
+    for level in (0.2, 1.0, 1.5):
+        print(f"pump at level {level}: {result.policy([level], 0.0)[0]:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What the documentation says, typed: its commands, its programs, its map of the paper, and how it is built."""
 
 import ast
-import dataclasses
+import inspect
 import os
 import re
 import runpy
@@ -12,23 +12,34 @@ from pathlib import Path
 
 import pytest
 
-from purectrl import cli
-from purectrl.experiments import EXPERIMENTS, Spec, experiment
-from purectrl.experiments.items import item_called
-from purectrl.experiments.settings import parse
+from purectrl import cli, problems
+from purectrl.algorithms import LEARNERS, named
+from purectrl.core.output_rules import OUTPUT_RULES
+from purectrl.core.samplers import SAMPLERS
+from purectrl.core.schedules import SCHEDULES
+from purectrl.core.settings import Settings, field_types
+from purectrl.paper import ITEMS
+from purectrl.runs import flags
+from purectrl.runs.directory import read_summary
+from purectrl.runs.spec import PARTS, Draft, component_class
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {path.stem: path.read_text() for path in sorted(DOCS.glob("*.md"))}
 MAP = PAGES["paper-to-code"]
-FITTING = "--first-iterations 2 --later-iterations 2 --plan-iterations 5 --plan-horizon 0.2 --width 8"
-TUNING = "--fit-steps 2 --tune-iterations 1 --tune-batch 2"
+FITTING = "--learner.fit.steps 2 --learner.fit.finetune-steps 2 --learner.plan.steps 5 --learner.plan.horizon 0.2"
+FITTING += " --learner.model.width 8"
+TUNING = "--learner.reward-model.steps 2 --learner.finetune.iterations 1 --learner.finetune.batch-size 2"
 SMALL = {
-    "finite": "--measurements 200 --paths 8 --steps 8",
-    "gymnasium": f"--tests 1 {FITTING}",
-    "digits": f"--measurements 16 --updates 1 --denoising-steps 2 --test-images 2 {TUNING}",
+    "finite": "--measurements 200 --problem.steps 8",
+    "gymnasium": f"--problem.eval-episodes 1 {FITTING} --learner.fit.steps 200 --learner.fit.finetune-steps 200",
+    "digits": f"--measurements 16 --schedule.updates 1 --problem.denoising-steps 2 --problem.eval-images 2 {TUNING}",
+    "pendulum": f"{FITTING} --learner.fit.gradient-matching-steps 2",
+    "taste": f"--measurements 16 --schedule.updates 1 --problem.denoising-steps 4 --problem.eval-images 2 {TUNING}",
+    "tank.py:problem": FITTING,
+    "leak.py:problem": "",
 }
-"""Settings that make the commands of the pages short: it is the words that are tested."""
+"""Settings that make the commands of the pages short: only the words are tested."""
 
 
 def programs(page):
@@ -58,7 +69,6 @@ def shell(words, folder):
 
 
 RUNNABLE = [name for name, page in PAGES.items() if programs(page) or commands(page)]
-RUNNABLE.remove("your-own-system")  # test_readme.py runs it and looks at its numbers
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -80,11 +90,32 @@ def test_the_examples_of_a_page_run(name, tmp_path, monkeypatch, capsys):
         done = shell([sys.executable, "page.py"], tmp_path)
         assert done.returncode == 0, done.stderr
         assert "warning" not in done.stderr.lower()
+    RESULTS_OF.get(name, lambda: None)()
+
+
+def check_own_system():
+    """The run with own function classes: an exact budget, few updates, the optimal policy at the end."""
+    summary = read_summary(Path("runs/leak"))
+    ledger, metrics = summary["ledger"], summary["metrics"]
+    assert (ledger["measurements"], ledger["rollouts"]) == (2000, 500)
+    assert 1 <= ledger["updates"] <= 10
+    assert metrics["gap_last"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics["covered"]
+
+
+RESULTS_OF = {"your-own-system": check_own_system}
+"""What the runs of a page must show."""
+
+
+def test_your_own_system_takes_forty_lines():
+    found = files(PAGES["your-own-system"])
+    assert set(found) == {"tank.py", "encoder.py", "mass.py", "leak.py"}
+    assert all(sum(bool(line.strip()) for line in text.splitlines()) <= 40 for text in found.values())
 
 
 def test_the_pages_that_should_have_examples_have_them():
     pages = {"index", "idea", "diffusion", "your-own-sampler", "your-own-reward", "gymnasium", "cluster", "live-view"}
-    assert pages | {"reading-a-report"} <= set(RUNNABLE)
+    assert pages | {"reading-a-report", "your-own-system"} <= set(RUNNABLE)
 
 
 def not_run(page):
@@ -93,37 +124,120 @@ def not_run(page):
     return [command for command in (*inline, *indented) if "…" not in command]
 
 
-NOT_RUN = sorted({command for page in PAGES.values() for command in not_run(page)})
+NOT_RUN = sorted({(name, command) for name, page in PAGES.items() for command in not_run(page)})
 
 
-ARGUMENTS = {"resume": cli.ResumeArguments, "evaluate": cli.EvaluateArguments, "report": cli.ReportArguments}
+OPTIONS = {
+    "resume": cli.ResumeOptions,
+    "evaluate": cli.EvaluateOptions,
+    "export": cli.ExportOptions,
+    "report": cli.ReportOptions,
+}
+NEEDS_DOWNLOADS = ("stable-diffusion",)
+"""Problems that cannot be built here; their flags are checked one by one."""
 
 
-@pytest.mark.parametrize("command", NOT_RUN)
-def test_every_other_command_is_understood(command):
-    words = [word for word in shlex.split(command)[1:] if word != "--help"]
-    if words[0] in ("run", "sweep") and len(words) > 1:
-        chosen = experiment(words[1])
-        if words[0] == "run" and "--out" in words:
-            parsed = cli._parse(cli.RunArguments, chosen, cli._peek(words, "--algorithm"), "run", words[2:])
-            Spec(chosen.name, parsed.algorithm, 0, parsed.settings)
-        elif "--out" in words:
-            cli._parse(cli.SweepArguments, chosen, None, "sweep", words[2:])
-    elif words[0] == "paper" and len(words) > 1 and words[1] != "ITEM":
-        item_called(words[1])
+@pytest.mark.parametrize(("page", "command"), NOT_RUN)
+def test_every_other_command_is_understood(page, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file, text in files(PAGES[page]).items():
+        Path(file).write_text(text)
+    name, *words = shlex.split(command)[1:]
+    if name == "run" and words:
+        understand_run(words)
+    elif name == "sweep" and "--out" in words:
+        flags.parse(cli.SweepOptions, flags.split(words), cli.SHORT, "sweep", nested=True)
+    elif name == "paper" and words and words[0] != "ITEM":
+        assert words[0] in ITEMS
         if "--out" in words:
-            parse(cli.PaperArguments, words[2:], "purectrl paper")
-    elif words[0] in ARGUMENTS and len(words) > 1:
-        parse(ARGUMENTS[words[0]], words[1:], f"purectrl {words[0]}")
+            flags.parse(cli.PaperOptions, flags.split(words[1:]), command="paper")
+    elif name in OPTIONS and words:
+        assert flags.split(words).positional
+        flags.parse(OPTIONS[name], flags.split(words), command=name)
     else:
-        assert words[0] in cli.COMMANDS
+        assert name in cli.COMMANDS
 
 
-def test_every_flag_in_the_map_exists():
-    kinds = [type(found.defaults) for found in EXPERIMENTS.values()]
-    kinds += [cli.RunArguments, cli.SweepArguments, cli.EvaluateArguments]
-    known = {"--" + field.name.replace("_", "-") for kind in kinds for field in dataclasses.fields(kind)}
-    assert set(re.findall(r"`(--[\w-]+)", MAP)) <= known
+def understand_run(words):
+    """Builds what the command would run; of problems that need downloads, every setting alone."""
+    arguments = flags.split(words)
+    (reference,) = arguments.positional
+    if arguments.help:
+        assert cli.main(["run", *words]) == 0
+        return
+    options = flags.parse(cli.RunOptions, arguments, cli.SHORT, "run", nested=True)
+    if reference not in NEEDS_DOWNLOADS:
+        algorithm = options.algorithm or cli._default_algorithm(reference)
+        cli._spec(reference, algorithm, options, arguments, options.seed)
+        return
+    cli._source(reference, arguments, {})
+    draft = Draft(named(options.algorithm))
+    for path, texts in arguments.flags.items():
+        if path in PARTS:
+            draft.choose(path, *texts)
+        elif "." in path and not path.startswith("problem."):
+            draft.set_text(path, texts)
+    draft.build()
+
+
+def flags_of(path, kind):
+    """The nested flags of a settings class."""
+    for name, annotation in field_types(kind).items():
+        flag = f"{path}.{name.replace('_', '-')}"
+        if isinstance(annotation, type) and issubclass(annotation, Settings):
+            yield from flags_of(flag, annotation)
+        else:
+            yield flag
+
+
+def known_flags():
+    """Every flag of every command, component and shipped problem."""
+    kinds = (
+        cli.RunOptions,
+        cli.SweepOptions,
+        cli.EvaluateOptions,
+        cli.ExportOptions,
+        cli.ResumeOptions,
+        cli.PaperOptions,
+    )
+    for kind in kinds:
+        yield from (f"--{name.replace('_', '-')}" for name in field_types(kind))
+    yield from (f"--{name}" for name in cli.SHORT)
+    registries = {"sampler": SAMPLERS, "schedule": SCHEDULES, "learner": LEARNERS, "output": OUTPUT_RULES}
+    for part, names in registries.items():
+        for name in names:
+            yield from flags_of(f"--{part}", component_class(part, name))
+    for name in problems.PROBLEMS:
+        yield from (
+            f"--problem.{one.replace('_', '-')}" for one in inspect.signature(problems.function(name)).parameters
+        )
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_every_flag_of_a_page_exists(page):
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", own_words(PAGES[page])))
+    assert mentioned <= set(known_flags()) | OTHER_FLAGS
+
+
+def own_words(page):
+    """The page without the lines that call other programs."""
+    others = ("pip ", "hf ", "ray ", "accelerate ", "tensorboard ", "wandb ")
+    lines = joined(page).splitlines()
+    return "\n".join(line for line in lines if not line.strip().startswith(others))
+
+
+OTHER_FLAGS = {
+    "--help",
+    "--local-dir",
+    "--include",
+    "--exclude",
+    "--head",
+    "--address",
+    "--multi_gpu",
+    "--num_processes",
+}
+OTHER_FLAGS |= {"--logdir", "--sampler.power", "--problem.leak", "--problem.delay"}
+"""Flags of other programs, and those of the classes and problems that the pages define."""
 
 
 def defined_in(path):
@@ -137,7 +251,7 @@ def defined_in(path):
 
 
 def test_everything_in_the_map_is_where_it_says():
-    files = re.findall(r"`((?:\w+/)+\w+\.py)`(?:: ((?:`\w+`(?:, )?)+))?", MAP)
+    files = re.findall(r"`((?:\w+/)*\w+\.py)`(?:: ((?:`\w+`(?:, )?)+))?", MAP)
     assert len(files) > 60
     for file, names in files:
         path = ROOT / "src/purectrl" / file
@@ -230,25 +344,24 @@ def test_the_site_needs_no_network():
 
 
 NOT_IN_THE_REFERENCE = {
-    "the command line, which has `--help`": ["__main__", "cli"],
+    "the command line, which has `--help`": ["__main__", "cli", "runs.flags", "signals"],
     "packages that are a table of contents": [
-        "", "control", "core", "diffusion", "experiments", "report", "systems", "theory",
-    ],
-    "experiments, whose settings are in the reference": [
-        "experiments.continuous", "experiments.control", "experiments.diffusion", "experiments.gymnasium",
-        "experiments.ou", "experiments.stable_diffusion", "experiments.theory",
+        "", "control", "core", "diffusion", "diffusion.digits", "report", "runs", "systems", "theory",
     ],
     "the inside of a run": [
-        "experiments.codec", "experiments.progress", "experiments.segments", "experiments.settings",
+        "runs.data_shards", "runs.memory", "runs.process", "runs.progress", "runs.serialization",
     ],
-    "what made the weights that come along": ["diffusion.digits.pretrain", "diffusion.digits.training"],
     "figures of `purectrl paper`": [
-        "report.control", "report.control_ablations", "report.coverage", "report.diffusion", "report.groups",
-        "report.independency", "report.neural", "report.rate", "report.rollouts", "report.samples", "report.switches",
+        "paper.battery", "paper.control_frequency", "paper.coverage", "paper.control_main", "paper.control_updates",
+        "paper.diffusion_frequency",
+        "paper.diffusion_labels", "paper.diffusion_main", "paper.diffusion_regimes", "paper.diffusion_samples",
+        "paper.diffusion_updates",
+        "paper.groups", "paper.neural_pendulum", "paper.output", "paper.prop2_independency", "paper.thm1_coverage",
+        "paper.thm1_rate", "paper.thm2_switches", "paper.thm3_rollouts",
     ],
     "the inside of `purectrl report`": [
-        "report.page.courses", "report.page.document", "report.page.finding", "report.page.media",
-        "report.page.records", "report.page.run", "report.page.times",
+        "report.page.curves", "report.page.discover", "report.page.document", "report.page.media",
+        "report.page.records", "report.page.run",
     ],
 }  # fmt: skip
 """Public modules that no page of the reference has, by the reason."""

@@ -12,7 +12,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"\| `(purectrl .*?)` \|", README)
+COMMANDS = re.findall(r"^\| [^|]+ \| `(purectrl [^`]*)`", README, re.MULTILINE)
+FITTING = "--learner.fit.steps 2 --learner.fit.finetune-steps 2 --learner.plan.steps 5 --learner.plan.horizon 0.2"
+FITTING += " --learner.model.width 8 --learner.model.ensemble-size 3"
+SMALL = {
+    "finite": "--measurements 200 --learner.paths 8",
+    "lqr": "--measurements 200 --learner.paths 8",
+    "neural": "--measurements 10 --learner.paths 16 --learner.iterations 5 --learner.num-restarts 2"
+    " --learner.update-steps 5",
+    "pendulum": f"--measurements 1000 --learner.fit.gradient-matching-steps 2 {FITTING}",
+    "examples/own_system.py:problem": FITTING,
+    "gymnasium": f"--problem.eval-episodes 1 {FITTING}",
+    "digits": "--measurements 16 --problem.denoising-steps 2 --problem.eval-images 2 --schedule.updates 1"
+    " --learner.reward-model.steps 2 --learner.finetune.iterations 1 --learner.finetune.batch-size 2",
+}
+"""Settings that make the commands short: only the words are tested."""
 
 
 def shell(command, folder):
@@ -24,19 +38,13 @@ def shell(command, folder):
 
 
 def test_every_command_of_the_table(tmp_path):
-    """In order, since later ones use what earlier ones leave; with smaller budgets: it is the words that are tested."""
-    assert len(COMMANDS) == 16
+    """In order, since later ones use what earlier ones leave."""
+    assert len(COMMANDS) == 19
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     for command in COMMANDS:
-        small = " --measurements 200 --paths 8" if " run " in command or " sweep " in command else ""
-        if " pendulum " in command:
-            small = " --measurements 1000 --batches 1 --match-iterations 2 --first-iterations 2 --later-iterations 2"
-            small += " --plan-iterations 5 --plan-horizon 0.2 --width 8 --members 3"
-        if " digits " in command:
-            small = " --measurements 16 --denoising-steps 2 --fit-steps 2 --tune-iterations 1 --tune-batch 2"
-            small += " --updates 1 --test-images 2"
-        if " neural " in command:
-            small = " --measurements 10 --paths 16 --iterations 5 --starts 2 --update-steps 5"
-        done = shell(command + ("" if "--help" in command else small), tmp_path)
+        _, name, *words = shlex.split(command)
+        small = SMALL[words[0]] if name in ("run", "sweep") and "--help" not in words else ""
+        done = shell(f"{command} {small}", tmp_path)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert "Traceback" not in done.stderr
 
@@ -45,12 +53,14 @@ def test_the_python_example(tmp_path, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
-    assert "updates, gap" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "updates, gap" in shown
+    assert "control [" in shown
 
 
 def test_the_loop_is_as_long_as_the_readme_says():
     (lines,) = re.findall(r"\[(\d+) lines\]\(src/purectrl/core/loop.py\)", README)
-    assert len((ROOT / "src/purectrl/core/loop.py").read_text().splitlines()) == int(lines) <= 80
+    assert len((ROOT / "src/purectrl/core/loop.py").read_text().splitlines()) == int(lines) <= 110
 
 
 def test_links_lead_somewhere():
@@ -71,15 +81,3 @@ def test_make_and_ci_agree_with_the_readme():
     for target in ("run:", "test:", "test-all:"):
         assert f"\n{target}" in makefile
     assert "make test" in (ROOT / ".ci/run").read_text()
-
-
-def test_your_own_system_takes_forty_lines_and_runs():
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/your-own-system.md").read_text(), re.S)
-    assert sum(bool(line.strip()) for line in block.splitlines()) <= 40
-    run = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    *_, last = run.stdout.splitlines()
-    measurements, rollouts, updates, leak = last.split()
-    assert (measurements, rollouts) == ("2000", "500")
-    assert 1 <= int(updates) <= 10
-    assert float(leak) == pytest.approx(0.4)

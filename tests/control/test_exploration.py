@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from purectrl.control.exploration import SmoothNoise, draw
+from purectrl.control.exploration import SmoothNoise
 from purectrl.core import InputError
 
 
 def test_the_noise_has_its_covariance():
     noise = SmoothNoise(horizon=2.0, length=0.4)
     count = 8000
-    paths = np.asarray(draw(jax.random.key(0), noise.factor(), count))
+    paths = np.asarray(noise.draw(jax.random.key(0), count))
     found = paths @ paths.T / count
     t = np.arange(21) * 0.1
     expected = np.exp(-0.5 * ((t[:, None] - t) / 0.4) ** 2)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purectrl.control.integrate import dopri5, midpoint, midpoint_in, path
+from purectrl.control.integrate import dopri5, euler, midpoint, midpoint_in, path
 from purectrl.core import InputError
 
 
@@ -63,6 +63,12 @@ def test_the_control_is_linear_between_its_measurements():
     gaps = generator.uniform(0.05, 0.2, (5, 4, 1)).astype(np.float32)
     found = path(midpoint, lambda x, u: u, jnp.zeros((4, 1)), jnp.asarray(u), jnp.asarray(gaps))
     assert np.allclose(found, np.cumsum(gaps * (u[1:] + u[:-1]) / 2, axis=0), atol=1e-6)
+
+
+def test_a_step_of_euler_inverts_the_quotient():
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    y = (x[1:] - x[:-1]) / 0.05
+    assert np.allclose(euler(lambda x, s: jnp.asarray(y), jnp.asarray(x[:-1]), 0.05), x[1:], atol=1e-5)
 
 
 def test_no_step_at_all_is_refused():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from purectrl.core import Excess, Measurements, Plan, Update
+from purectrl.core import ExcessLoss, Measurements, Plan, Update
 
 
 class CountingSystem:
@@ -27,7 +27,9 @@ class CountingSystem:
 
 
 class CountingLearner:
-    """A learner whose plan is the number of updates so far; it misfits more with every measurement."""
+    """A learner whose policy is the number of updates so far; its excess loss depends on the number of measurements."""
+
+    can_look_ahead = True
 
     def __init__(self):
         self.updates = []
@@ -38,16 +40,16 @@ class CountingLearner:
     def observe(self, state, block):
         return {**state, "seen": state["seen"] + block.t.size}
 
-    def excess(self, state, data, key):
-        return Excess(state["seen"] % 11, state["seen"] % 7), state
+    def excess_loss(self, state, data, key):
+        return ExcessLoss(state["seen"] % 11, state["seen"] % 7), state
 
-    def excesses(self, state, block):
+    def excess_loss_per_episode(self, state, block):
         states = [self.observe(state, block.first(n)) for n in range(1, block.episodes + 1)]
-        return [self.excess(state, None, None)[0] for state in states]
+        return [self.excess_loss(state, None, None)[0] for state in states]
 
     def update(self, state, data, which, key):
         self.updates.append(which)
         return Update({**state, "updates": state["updates"] + 1}, {"which": which.name}, {"fit": 0.0, "plan": 0.0})
 
-    def plan(self, state):
+    def policy(self, state):
         return Plan(state["updates"], 0)

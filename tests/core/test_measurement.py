@@ -28,7 +28,7 @@ def test_appending_is_a_value_operation_even_when_histories_branch(moves):
         sets.append(sets[parent].append(block(episodes, number)))
         contents.append(contents[parent] + [number] * episodes)
     for data, content in zip(sets[1:], contents[1:], strict=True):
-        assert data.view.x[:, 0, 0].tolist() == content
+        assert data.all.x[:, 0, 0].tolist() == content
 
 
 def test_appending_copies_a_logarithmic_number_of_times():
@@ -42,7 +42,7 @@ def test_appending_copies_a_logarithmic_number_of_times():
 
 def test_measurements_are_read_only():
     data = Dataset().append(block(1, 0.0)).append(block(1, 0.0))
-    for found in (block(1, 0.0), data.view):
+    for found in (block(1, 0.0), data.all):
         with pytest.raises(ValueError, match="read-only"):
             found.x[0, 0, 0] = 1.0
 
@@ -101,7 +101,7 @@ def test_integers_become_floats_and_other_kinds_are_refused():
         np.zeros((1, 1)), np.ones((1, 1, 1), int), np.ones((1, 1, 1), bool), None, np.ones((1, 1), int)
     )
     fractions = Measurements(np.zeros((1, 1)), np.ones((1, 1, 1)), np.ones((1, 1, 1)), None, np.full((1, 1), 0.7))
-    assert Dataset().append(counts).append(fractions).view.r.tolist() == [[1.0], [0.7]]
+    assert Dataset().append(counts).append(fractions).all.r.tolist() == [[1.0], [0.7]]
     halves = Measurements(np.zeros((1, 1)), np.ones((1, 1, 1), np.float16), np.ones((1, 1, 1)), None, np.ones((1, 1)))
     with pytest.raises(
         MeasurementError, match=r"x is float16\[1, 1\] in each episode, in the earlier episodes float64\[1, 1\]"
@@ -113,9 +113,61 @@ def test_a_data_set_does_not_alias_the_arrays_it_was_given():
     x = np.zeros((1, 1, 1))
     data = Dataset().append(Measurements(np.zeros((1, 1)), x, np.zeros((1, 1, 1))))
     x[:] = 5.0
-    assert data.view.x.item() == 0.0
+    assert data.all.x.item() == 0.0
 
 
 def test_an_empty_data_set_says_so():
     with pytest.raises(MeasurementError, match="no episode has been measured yet"):
-        _ = Dataset().view
+        _ = Dataset().all
+
+
+def ragged(counts, m=3, start=0.0):
+    """Episodes with different numbers of measurements; what follows them is NaN."""
+    t = np.tile(np.arange(m) * 0.1, (len(counts), 1))
+    x = (start + np.arange(len(counts) * m, dtype=float)).reshape(-1, m, 1)
+    valid = np.arange(m) < np.array(counts)[:, None]
+    x = np.where(valid[..., None], x, np.nan)
+    final = np.where(np.array(counts)[:, None] < m, 7.0, np.nan)
+    return Measurements(t, x, 0 * x, r=x[..., 0], count=np.array(counts), final=final)
+
+
+def test_episodes_of_different_length_are_counted_checked_and_kept_apart():
+    block = ragged([3, 1, 2])
+    assert (block.total, block.terminated.tolist()) == (6, [False, True, True])
+    block.check()
+    assert block.rows().x[:, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 6.0, 7.0]
+    assert (block.first(2).total, block.after(2).total) == (4, 2)
+    data = Dataset().append(block).append(ragged([1, 3], start=20.0))
+    assert data.all.total == 10
+    assert data.all.count.tolist() == [3, 1, 2, 1, 3]
+    with pytest.raises(MeasurementError, match=r"x is not finite in episode 1 of this block at time t = 0\.1"):
+        Measurements(block.t, block.x, block.u, count=np.array([3, 2, 2])).check()
+
+
+def test_counts_and_final_states_are_checked():
+    block = ragged([3, 1])
+    for count, message in (
+        (np.array([3, 4]), r"count must be between 0 and m = 3, got \[3, 4\]"),
+        (np.array([3]), r"count is int64 \[1\], expected one integer per episode, \[2\]"),
+        (np.array([3.0, 1.0]), r"count is float64 \[2\], expected one integer per episode"),
+    ):
+        with pytest.raises(MeasurementError, match=message):
+            Measurements(block.t, block.x, block.u, count=count)
+    with pytest.raises(MeasurementError, match=r"final has shape \(2, 2\), expected \(2, 1\), one state per episode"):
+        Measurements(block.t, block.x, block.u, final=np.zeros((2, 2)))
+
+
+def test_times_measured_twice_are_merged():
+    t = np.array([[0.0, 0.1, 0.1, 0.2], [0.0, 0.1, 0.2, 0.3]])
+    x = np.arange(8.0).reshape(2, 4, 1)
+    merged = Measurements(t, x, x, r=x[..., 0]).distinct()
+    assert merged.count.tolist() == [3, 4]
+    assert merged.x[merged.valid][:, 0].tolist() == [0.0, 1.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    once = Measurements(t[1:], x[1:], x[1:])
+    assert once.distinct() is once
+
+
+def test_measurements_that_show_nothing_new():
+    x = np.array([[[0.0], [1.0], [1.0], [1.0]]])
+    block = Measurements(np.arange(4.0)[None], x, x, count=np.array([3]))
+    assert block.repeated.tolist() == [[False, False, True, False]]

@@ -9,7 +9,7 @@ from tiny import save_head as head
 from transformers import CLIPVisionModelWithProjection
 
 from purectrl.core import InputError, StoreError
-from purectrl.diffusion.rewards.aesthetic import MEAN, SPREAD, Aesthetic, preprocess
+from purectrl.diffusion.rewards.aesthetic import MEAN, STD, Aesthetic, preprocess
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def test_the_score_is_affine_in_the_direction_of_the_embedding(clip, tmp_path):
     """Σ W₂(W₁ e/|e| + b₁) + b₂, with no bend in between; a .pth file of the same numbers gives the same."""
     state = head(tmp_path / "head.safetensors")
     images = np.random.default_rng(0).random((5, 3, 20, 24), np.float32)
-    scores = Aesthetic(clip, tmp_path / "head.safetensors", batch=2)(images, ["cat"] * 5)
+    scores = Aesthetic(clip, tmp_path / "head.safetensors", batch_size=2)(images, ["cat"] * 5)
     model = CLIPVisionModelWithProjection.from_pretrained(clip).eval()
     with torch.no_grad():
         e = model(pixel_values=preprocess(torch.from_numpy(images), 16)).image_embeds
@@ -30,7 +30,7 @@ def test_the_score_is_affine_in_the_direction_of_the_embedding(clip, tmp_path):
     bias = state["layers.2.weight"] @ state["layers.0.bias"] + state["layers.2.bias"]
     assert np.allclose(scores, (e @ weight.T + bias)[:, 0].numpy(), atol=1e-5)
     torch.save(state, tmp_path / "head.pth")
-    assert np.array_equal(Aesthetic(clip, tmp_path / "head.pth", batch=2)(images, ["cat"] * 5), scores)
+    assert np.array_equal(Aesthetic(clip, tmp_path / "head.pth", batch_size=2)(images, ["cat"] * 5), scores)
 
 
 def test_embeddings_have_length_one_and_a_gradient(clip, tmp_path):
@@ -54,7 +54,7 @@ def test_preprocessing_keeps_the_middle_and_gives_grey_three_channels():
     grey = torch.full((1, 1, 32, 64), 0.5)
     seen = preprocess(grey, 16)
     assert seen.shape == (1, 3, 16, 16)
-    assert torch.allclose(seen[0, :, 3, 3], (0.5 - torch.tensor(MEAN)) / torch.tensor(SPREAD))
+    assert torch.allclose(seen[0, :, 3, 3], (0.5 - torch.tensor(MEAN)) / torch.tensor(STD))
     wide = torch.zeros(1, 3, 16, 48)
     wide[..., 16:32] = 1.0
     assert (preprocess(wide, 16)[..., 2:-2] > 1.0).all(), "the middle third of a wide image"
@@ -76,7 +76,7 @@ def test_weights_that_are_missing_truncated_or_of_another_kind_are_named(clip, t
     with pytest.raises(StoreError, match="do not form a chain"):
         Aesthetic(clip, tmp_path / "other.safetensors")
     head(tmp_path / "wide.safetensors", widths=(9, 6, 1))
-    with pytest.raises(InputError, match=r"head: takes 9 features, and .* gives 8; ViT-L/14 gives 768"):
+    with pytest.raises(InputError, match=r"head: needs 9 features, .* has 8; ViT-L/14 has 768"):
         Aesthetic(clip, tmp_path / "wide.safetensors")
 
 
@@ -91,12 +91,14 @@ def test_truncated_clip_weights_are_named(clip, tmp_path):
         Aesthetic(broken, tmp_path / "head.safetensors")
 
 
-def test_a_hub_name_without_network_says_what_to_fetch(clip, tmp_path, monkeypatch):
+def test_a_hub_name_without_network_says_what_to_download(clip, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     head(tmp_path / "head.safetensors")
-    with pytest.raises(StoreError, match=r"clip: 'nobody/none' is neither a path .* hf download openai/clip-vit-large"):
+    with pytest.raises(
+        StoreError, match=r"clip: 'nobody/none' is neither an existing path .* hf download openai/clip-vit-large"
+    ):
         Aesthetic("nobody/none", tmp_path / "head.safetensors")
     with pytest.raises(
-        StoreError, match=r"head: 'nobody/none' is neither a path .* hf download trl-lib/ddpo-aesthetic"
+        StoreError, match=r"head: 'nobody/none' is neither an existing path .* hf download trl-lib/ddpo-aesthetic"
     ):
         Aesthetic(clip, "nobody/none")

@@ -1,14 +1,14 @@
-"""Adapters: the seam by which a large network is tuned without being copied."""
+"""Adapters: how a large network is fine-tuned without copies of it."""
 
 import pytest
 import torch
-from tiny import CLASSES, SHAPE, Network, process, seeded
+from tiny import CLASSES, SHAPE, Network, finetune_settings, process, seeded
 from torch.func import functional_call
 
 from purectrl.core import InputError, Key
-from purectrl.diffusion import PixelModel, Tuning, path_divergence, tune
+from purectrl.diffusion.finetune import finetune, path_kl
 from purectrl.diffusion.lora import add_lora
-from purectrl.diffusion.models import denoiser
+from purectrl.diffusion.models import GuidedDiffusion, PixelModel
 from purectrl.diffusion.reward_model import Score
 
 KEY = Key.from_seed(0)
@@ -19,11 +19,15 @@ def adapted(seed=0):
     return PixelModel.conditional(network, SHAPE, empty=CLASSES)
 
 
-def bright(x, condition):
+def guided(model):
+    return GuidedDiffusion(model, process())
+
+
+def bright(x, condition, t):
     return Score(x.flatten(1).mean(1), torch.zeros(len(x)))
 
 
-def test_only_adapters_are_tuned_and_a_fresh_one_adds_nothing():
+def test_only_adapters_are_trainable_and_a_new_one_adds_nothing():
     plain, model = seeded(Network()), adapted()
     weights = model.pretrained().weights
     assert weights
@@ -41,18 +45,17 @@ def test_current_previous_and_pretrained_are_three_dictionaries_on_one_network()
     model = adapted()
     pretrained = model.pretrained()
     conditions = model.encode(range(CLASSES))
-    tuning = Tuning(iterations=8, batch=4, rate=3e-2, checkpointing=True)
-    first = tune(tuning, model, process(), bright, pretrained, pretrained, conditions, 0, KEY).iterate
-    second = tune(tuning, model, process(), bright, first, pretrained, conditions, 1, KEY.child(1))
+    settings, diffusion = finetune_settings(iterations=8, learning_rate=3e-2, checkpointing=True), guided(model)
+    first = finetune(settings, diffusion, bright, pretrained, pretrained, conditions, KEY).params
+    second = finetune(settings, diffusion, bright, first, pretrained, conditions, KEY.child(1))
     assert second.info["divergence_previous"] != second.info["divergence_pretrained"]
-    far, near = (
-        path_divergence(model, process(), second.iterate, anchor, conditions, KEY) for anchor in (pretrained, first)
-    )
+    far, near = (path_kl(diffusion, second.params, reference, conditions, KEY) for reference in (pretrained, first))
     assert far > 0
     assert near > 0
     x = torch.ones(2, *SHAPE)
     found = [
-        denoiser(model, it.weights, conditions[:2])(x, 500) for it in (pretrained, first, second.iterate, pretrained)
+        diffusion.denoiser(params.weights, conditions[:2])(x, 500)
+        for params in (pretrained, first, second.params, pretrained)
     ]
     assert torch.equal(found[0], found[3])
     assert not torch.equal(found[0], found[1])
@@ -65,6 +68,6 @@ def test_adapters_come_from_their_key():
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_targets_that_are_not_there_are_named():
-    with pytest.raises(InputError, match=r"targets: no layer of the network fits \['nowhere'\]"):
+def test_targets_that_match_nothing_are_named():
+    with pytest.raises(InputError, match=r"targets: no layer of the network matches \['nowhere'\]"):
         add_lora(Network(), 2, ["nowhere"], KEY)

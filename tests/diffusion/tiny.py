@@ -1,4 +1,4 @@
-"""A diffusion model small enough to do arithmetic on: four by four pixels, three classes, five steps."""
+"""A small diffusion model: four by four pixels, three classes, five steps."""
 
 import math
 import string
@@ -10,9 +10,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from purectrl.core import Key
-from purectrl.diffusion import Ddim, Fitting, ImageTrunk, PixelModel, RewardModel, SeikoLearner, Tuning, ucb
-from purectrl.diffusion.process import generator_of
-from purectrl.diffusion.reward_networks import random_weights
+from purectrl.diffusion import FinetuneSettings, RewardModelSettings
+from purectrl.diffusion.distributed import SINGLE
+from purectrl.diffusion.learner import SeikoLearner
+from purectrl.diffusion.models import GuidedDiffusion, PixelModel
+from purectrl.diffusion.process import AffineSteps, torch_generator
+from purectrl.diffusion.reward_model import RewardModel
+from purectrl.diffusion.reward_networks import ImageTrunk, random_weights
 
 SHAPE = (1, 4, 4)
 CLASSES = 3
@@ -34,7 +38,7 @@ class Network(nn.Module):
 
 
 def seeded(network, seed=0):
-    network.load_state_dict(random_weights(network, generator_of(Key.from_seed(seed))))
+    network.load_state_dict(random_weights(network, torch_generator(Key.from_seed(seed))))
     return network
 
 
@@ -42,34 +46,42 @@ def model(seed=0, network=Network):
     return PixelModel.conditional(seeded(network(), seed), SHAPE, empty=CLASSES)
 
 
+def diffusion(guidance=1.0, **settings):
+    return GuidedDiffusion(model(**settings), process(), guidance)
+
+
 def process(steps=5, last=1.0):
-    return Ddim.of(ALPHAS, [round(s) for s in np.linspace(950, 40, steps)], last)
+    return AffineSteps.ddim_from_alphas(ALPHAS, [round(s) for s in np.linspace(950, 40, steps)], last)
 
 
 def brightness(images, conditions):
-    """A reward that anybody can compute: how bright the image is, in [0, 1]."""
+    """A reward in [0, 1]: the mean of the pixels."""
     return images.mean(axis=(1, 2, 3), dtype=np.float64)
 
 
-def reward_model(uncertainty=None, **fitting):
+def reward_model(**settings):
     trunk = ImageTrunk(1, 4, CLASSES, width=8, filters=(4, 4, 4))
-    return RewardModel(
-        trunk, uncertainty or ucb(0.1), fitting=Fitting(**{"steps": 20, "batch": 16, "check": 10, **fitting})
-    )
+    small = {"steps": 20, "batch_size": 16, "check_every": 10, "bonus_scale": 0.1}
+    return RewardModel(trunk, RewardModelSettings(**(small | settings)))
 
 
-def learner(uncertainty=None, fitting=None, **tuning):
-    settings = {"iterations": 3, "batch": 4, **tuning}
-    reward = reward_model(uncertainty, **(fitting or {}))
-    return SeikoLearner(model(), process(), range(CLASSES), reward, Tuning(**settings))
+def finetune_settings(**settings):
+    """Few and short iterations, with learning rates for the tiny model."""
+    small = {"iterations": 3, "batch_size": 4, "learning_rate": 3e-4, "initial_learning_rate": 3e-3, "beta": 5e-4}
+    return FinetuneSettings(**(small | settings))
 
 
-def moved(iterate, size=0.05, seed=0):
-    """Another iterate not far away."""
-    generator = generator_of(Key.from_seed(seed))
+def learner(reward=None, ranks=SINGLE, **settings):
+    made = reward_model(**(reward or {}))
+    return SeikoLearner(diffusion(), tuple(range(CLASSES)), made, finetune_settings(**settings), ranks=ranks)
+
+
+def moved(params, size=0.05, seed=0):
+    """Other parameters nearby."""
+    generator = torch_generator(Key.from_seed(seed))
     shift = lambda tensor: tensor + size * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)  # noqa: E731
-    weights = {name: shift(tensor) for name, tensor in iterate.weights.items()}
-    return type(iterate)(weights, type(iterate.initial)(*map(shift, iterate.initial)))
+    weights = {name: shift(tensor) for name, tensor in params.weights.items()}
+    return type(params)(weights, type(params.initial)(*map(shift, params.initial)))
 
 
 def save_pipeline(folder):
@@ -120,7 +132,7 @@ def tokenizer():
 
 
 def save_clip(folder, width=8):
-    """Writes a vision model such as CLIP's, with random weights, for images of 16×16 pixels."""
+    """Writes a CLIP vision model with random weights, for images of 16×16 pixels."""
     from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

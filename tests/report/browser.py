@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven over its DevTools protocol. It talks through two pipes: no library is needed."""
+"""A headless Chromium, controlled with the DevTools protocol over two pipes, which needs no library."""
 
 import base64
 import fcntl
@@ -12,12 +12,12 @@ import sys
 import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE = 60.0
-"""Seconds after which a browser that says nothing has failed."""
+TIMEOUT = 60.0
+"""Seconds to wait for an answer."""
 
 
 def executable():
-    """Where Chromium is: what CHROMIUM names, or what is on the path; None if there is none."""
+    """The path of Chromium from the variable CHROMIUM or the search path; None if it is not installed."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -26,7 +26,7 @@ class Browser:
 
     def __init__(self, folder):
         to_browser, from_browser = os.pipe(), os.pipe()
-        # the browser reads from descriptor 3 and writes to 4, which may be taken here: copies go where nothing is yet
+        # the browser reads from descriptor 3 and writes to 4, which can be in use here: duplicate to higher numbers
         read, write = (fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (to_browser[0], from_browser[1]))
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"]
         flags += [f"--user-data-dir={folder}", "--autoplay-policy=no-user-gesture-required", "--hide-scrollbars"]
@@ -54,15 +54,15 @@ class Browser:
         self.close()
 
     def close(self):
-        """Ends the browser."""
+        """Terminates the browser."""
         self.process.terminate()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         for end in (self._in, self._out):
             os.close(end)
         self.log.close()
 
     def ask(self, method, **params):
-        """Sends a command and waits for its answer; events that come between are kept."""
+        """Sends a command and waits for its answer; events that arrive before it are stored."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params}
         os.write(
@@ -75,7 +75,7 @@ class Browser:
         return answer["result"]
 
     def _receive(self):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while b"\0" not in self._buffer:
             if not select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise TimeoutError("the browser does not answer")
@@ -86,7 +86,7 @@ class Browser:
         return json.loads(message)
 
     def open(self, path, width=1280, height=900, scheme="light"):
-        """Opens a file as on a screen of that width and colour scheme, and waits until it is drawn."""
+        """Opens a file with the given window size and color scheme, and waits until it is drawn."""
         self.events.clear()
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
@@ -98,11 +98,11 @@ class Browser:
         self.settle()
 
     def settle(self):
-        """Waits until what was changed is on the screen: two frames, since charts are drawn when their width is known."""
+        """Waits until changes are visible: two frames, since charts are drawn when their width is known."""
         self.do("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20))))")
 
     def do(self, expression):
-        """The value of a JavaScript expression; promises are waited for."""
+        """The value of a JavaScript expression; promises are awaited."""
         found = self.ask(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, userGesture=True
         )
@@ -118,16 +118,16 @@ class Browser:
         self.settle()
 
     def screenshot(self, path):
-        """Writes what is on the screen to a PNG file."""
+        """Writes a screenshot as a PNG file."""
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def complaints(self):
-        """What the page has written to the console, thrown, or been refused."""
+        """Console messages, exceptions and log entries of the page."""
         names = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
         return [event["params"] for event in self.events if event.get("method") in names]
 
     def requests(self):
-        """The addresses that the page has asked for, but for its own data."""
+        """The URLs that the page has requested, without data URIs."""
         asked = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         found = [event["params"]["request"]["url"] for event in asked]
         return [url for url in found if not url.startswith("data:")]

@@ -1,4 +1,4 @@
-"""A sweep that the tests of the report page share."""
+"""A sweep shared by the tests of the report page."""
 
 import shutil
 
@@ -18,6 +18,6 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def sweep(whole, tmp_path):
-    """A copy of it to spoil."""
+    """A copy of the sweep that a test may change."""
     shutil.copytree(whole, tmp_path / "sweep")
     return tmp_path / "sweep"

@@ -1,4 +1,4 @@
-"""Our mechanisms as Gymnasium environments, and Gymnasium environments behind an oracle."""
+"""Mechanical systems as Gymnasium environments, and Gymnasium environments behind an oracle."""
 
 import gymnasium
 import jax
@@ -9,10 +9,10 @@ from gymnasium.utils.env_checker import check_env
 from scipy.integrate import solve_ivp
 
 from purectrl.core import InputError, Key, MeasurementError, Oracle, Plan
-from purectrl.core.ledger import Budget, Ledger
-from purectrl.core.samplers import Context, uniform, windows
-from purectrl.systems.catalogue import VARIANTS
-from purectrl.systems.gym import IDS, gym_rollout, snapped
+from purectrl.core.ledger import Budget
+from purectrl.core.samplers import Context, Snapped, Uniform, Windows
+from purectrl.systems.gym import IDS, MechanicalEnv, gym_rollout
+from purectrl.systems.pendulum import pendulum
 
 PLAN = Plan(0.7, None)
 every = pytest.mark.parametrize("name", IDS)
@@ -47,8 +47,8 @@ class Clock(gymnasium.Env):
 
 
 @every
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_gymnasiums_own_check_has_nothing_to_say(name, variant):
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_gymnasiums_own_check_passes(name, variant):
     """Warnings are errors here."""
     env = gymnasium.make(IDS[name], variant=variant, render_mode="rgb_array")
     check_env(env.unwrapped)
@@ -56,9 +56,9 @@ def test_gymnasiums_own_check_has_nothing_to_say(name, variant):
 
 
 @every
-def test_a_step_is_the_mechanism_under_a_held_control(name):
+def test_a_step_is_the_system_under_a_held_control(name):
     env = gymnasium.make(IDS[name], dt=0.2)
-    one = env.unwrapped.mechanism
+    one = env.unwrapped.system
     _, info = env.reset(seed=1)
     x, action = info["state"], np.full(one.control_dim, 0.5, np.float32)
     seen, reward, terminated, truncated, info = env.step(action)
@@ -66,10 +66,16 @@ def test_a_step_is_the_mechanism_under_a_held_control(name):
     drift = jax.jit(one.drift)
     expected = solve_ivp(lambda t, x: drift(jnp.float32(x), u), (0, 0.2), x, rtol=1e-8, atol=1e-8).y[:, -1]
     assert np.allclose(info["state"], expected, atol=1e-4)
-    assert np.allclose(seen, one.observe(info["state"]), atol=1e-6)
+    assert np.allclose(seen, one.featurize(info["state"]), atol=1e-6)
     assert reward == pytest.approx(float(one.reward(x, u)), abs=1e-6)
     assert not terminated
     assert not truncated
+
+
+def test_an_environment_takes_a_system_or_its_name():
+    assert MechanicalEnv(pendulum("released")).system is MechanicalEnv("pendulum", "released").system
+    with pytest.raises(InputError, match="unknown system 'pendulun': did you mean 'pendulum'"):
+        MechanicalEnv("pendulun")
 
 
 def test_steps_of_any_length_lead_to_the_same_place():
@@ -107,21 +113,33 @@ def test_wrong_options_of_an_environment_are_named():
         with pytest.raises(InputError, match=message):
             gymnasium.make(IDS["pendulum"], **settings)
     env = gymnasium.make(IDS["pendulum"])
-    with pytest.raises(InputError, match=r"options: unknown \['stat'\], only 'state' is understood"):
+    with pytest.raises(InputError, match=r"options: unknown \['stat'\], only 'state' is supported"):
         env.reset(options={"stat": 1})
     with pytest.raises(InputError, match=r"options: 'state' has shape \(3,\), expected \(2,\)"):
         env.reset(options={"state": [1.0, 0.0, 0.0]})
 
 
-def test_times_are_snapped_and_reported_as_asked():
-    times = np.array([[0.0, 0.2, 0.26, 0.6, 0.62], [0.1, 0.1, 0.1, 0.9, 2.0]])
+def test_times_are_snapped_and_reported_as_requested():
+    times = np.array([[0.0, 0.2, 0.41, 0.8, 1.1], [0.1, 0.4, 0.76, 0.9, 2.0]])
     seen = gym_rollout(Clock(dt=0.25), damp)(Key.from_seed(0), PLAN, times)
     steps = np.rint(times / 0.25)
     assert np.array_equal(seen.t, times)
+    assert seen.count.tolist() == [5, 5]
     assert np.array_equal(seen.r, steps)
     assert np.allclose(seen.x[..., 0] - seen.x[:, :1, 0], 0.25 * (steps - steps[:, :1]), atol=1e-5)
     assert np.allclose(seen.y, [1.0, -1.0])
-    assert np.allclose(seen.u, np.clip(-0.7 * seen.x[..., 1:], -0.5, 0.5))  # what acted, not what was wanted
+    assert np.allclose(seen.u, np.clip(-0.7 * seen.x[..., 1:], -0.5, 0.5))  # what was applied, not what was requested
+
+
+def test_a_step_is_measured_and_charged_once():
+    times = np.array([[0.0, 0.2, 0.26, 0.6, 0.62], [0.1, 0.1, 0.1, 0.9, 2.0]])
+    oracle = Oracle(gym_rollout(Clock(dt=0.25), damp), horizon=2.0, budget=Budget(10))
+    seen, ledger = oracle(Key.from_seed(0), times, Context(2.0, plan=PLAN))
+    assert seen.count.tolist() == [3, 3]
+    assert (ledger.rollouts, ledger.measurements) == (2, 6)
+    assert seen.t[seen.valid].tolist() == [0.0, 0.2, 0.6, 0.1, 0.9, 2.0]
+    assert seen.r[seen.valid].tolist() == [0.0, 1.0, 2.0, 0.0, 4.0, 8.0]
+    assert not seen.repeated.any()
 
 
 def test_an_episode_depends_on_the_key_and_its_number_alone():
@@ -136,19 +154,21 @@ def test_pendulum_measures_its_own_equations():
     """Gym's Pendulum: ω' = ω + (15 sin θ + 3u)·dt, so the quotient of ω is exact; r = −(θ² + 0.1 ω² + 0.001 u²)."""
     env = gymnasium.make("Pendulum-v1", max_episode_steps=-1)
     oracle = Oracle(gym_rollout(env, damp), horizon=15.0, budget=Budget(60))
-    times = snapped(uniform(m=20), dt=0.05)(Key.from_seed(5), 3, Context(horizon=15.0))
-    seen, ledger = oracle(Key.from_seed(0), Plan(0.1, None), times, Ledger())
+    times = Snapped(Uniform(m=20), dt=0.05)(Key.from_seed(5), 3, Context(horizon=15.0))
+    seen, ledger = oracle(Key.from_seed(0), times, Context(15.0, plan=Plan(0.1, None)))
+    seen = seen.rows()
     cos, sin, omega = np.moveaxis(seen.x, -1, 0)
-    assert ledger.measurements == 60
+    distinct = sum(len(np.unique(np.rint(row / 0.05))) for row in times)
+    assert ledger.measurements == seen.total == distinct < 60
     assert np.allclose(seen.y[..., 2], 15 * sin + 3 * seen.u[..., 0], atol=1e-3)
     assert np.allclose(seen.r, -(np.arctan2(sin, cos) ** 2 + 0.1 * omega**2 + 0.001 * seen.u[..., 0] ** 2), atol=1e-3)
 
 
 @every
 def test_there_and_back_again(name):
-    """A mechanism as an environment as a true system: the quotients of its velocities are its accelerations, up to O(dt)."""
+    """A mechanical system as an environment as a true system: quotients of velocities are accelerations, up to O(dt)."""
     env = gymnasium.make(IDS[name], dt=0.001)
-    one = env.unwrapped.mechanism
+    one = env.unwrapped.system
     hold = lambda u, x: u  # noqa: E731
     action = np.full(one.control_dim, 0.5)
     seen = gym_rollout(env, hold)(Key.from_seed(0), Plan(action, None), np.full((3, 1), 0.02))
@@ -170,7 +190,7 @@ def test_a_mujoco_environment_is_measured():
     plan, times = Plan(np.array([[0.5, 6.0, 0.8, 1.0]]), None), np.tile([0.0, 0.4, 2.0], (2, 1))
     seen, again = (rollout(Key.from_seed(0), plan, times) for _ in range(2))
     assert seen.x.shape == (2, 3, 4)
-    assert np.abs(seen.x).max() < 0.1  # these gains hold it up, without them it falls within a second
+    assert np.abs(seen.x).max() < 0.1  # these gains balance it, without them it falls within a second
     assert np.allclose(seen.u, seen.x @ plan.policy.T, atol=1e-6)
     assert (seen.r == 1.0).all()
     assert np.array_equal(seen.x, again.x)
@@ -179,29 +199,41 @@ def test_a_mujoco_environment_is_measured():
     angle_rate, omega = falling.y[..., 1], falling.x[..., 3]
     assert np.abs(omega).min() > 0.05
     assert np.allclose(angle_rate, omega, rtol=0.15)  # an angle changes at the rate of its velocity, up to O(dt)
-    with pytest.raises(MeasurementError, match="terminated after"):
-        rollout(Key.from_seed(0), loose, times)
+    fallen = rollout(Key.from_seed(0), loose, np.tile([0.0, 0.4, 2.0, 3.0], (2, 1)))
+    assert fallen.terminated.all()
+    assert fallen.count.tolist() == [3, 3]  # at 0 s, at 0.4 s, and the step that ended it
+    assert (np.abs(fallen.final[:, 1]) > 0.2).all()
+    assert np.allclose(fallen.x[:, 2] + 0.04 * fallen.y[:, 2], fallen.final, atol=1e-5)
 
 
-def test_an_early_end_is_refused_unless_a_terminal_state_has_a_reward():
-    times = np.array([[0.0, 0.5, 1.5]])
-    key = Key.from_seed(0)
-    with pytest.raises(MeasurementError, match=r"terminated after 1 s, a measurement at 1.5 s takes 1.75 s: shorten"):
-        gym_rollout(Clock(terminal=4), damp)(key, PLAN, times)
-    with pytest.raises(MeasurementError, match=r"was truncated after 1 s, .* max_episode_steps=-1"):
-        gym_rollout(Clock(limit=4), damp, absorbing_reward=0.0)(key, PLAN, times)
-    held = gym_rollout(Clock(terminal=4), damp, absorbing_reward=-7.0)(key, PLAN, times)
-    assert held.r.tolist() == [[0.0, 2.0, -7.0]]
-    assert np.allclose(held.y, [[[1.0, -1.0], [1.0, -1.0], [0.0, 0.0]]])
-    assert np.allclose(held.x[0, 2] - held.x[0, 0], [1.0, -1.0])  # where it ended
-    both = gym_rollout(Clock(terminal=4, limit=4), damp, absorbing_reward=-7.0)(key, PLAN, times)
-    assert np.array_equal(both.x, held.x)  # terminal is terminal, whatever the clock says
-    just = gym_rollout(Clock(limit=7), damp)(key, PLAN, times)  # the last measurement is the episode's last step
-    assert np.allclose(just.y, [1.0, -1.0])
+def test_nothing_is_measured_or_charged_after_the_end():
+    """Clock ends with step 4, of 0.25 s: at 1.5 s there is nothing to measure, so step 3, which ended it, is measured."""
+    times, key = np.array([[0.0, 0.5, 1.5, 1.75]]), Key.from_seed(0)
+    oracle = Oracle(gym_rollout(Clock(terminal=4), damp), horizon=2.0, budget=Budget(8))
+    seen, ledger = oracle(key, times, Context(2.0, plan=PLAN))
+    assert (seen.count.tolist(), seen.total, ledger.measurements, ledger.rollouts) == ([3], 3, 3, 1)
+    assert seen.t[0, :3].tolist() == [0.0, 0.5, 0.75]
+    assert seen.r[0, :3].tolist() == [0.0, 2.0, 3.0]
+    assert seen.terminated.tolist() == [True]
+    assert np.allclose(seen.final[0] - seen.x[0, 0], [1.0, -1.0])  # where it ended
+    assert np.allclose(seen.y[0, :3], [1.0, -1.0])
+    early = gym_rollout(Clock(terminal=4), damp)(key, PLAN, np.array([[0.0, 0.5]]))
+    assert not early.terminated.any()  # the episode was stopped after the last measurement
+    exact = gym_rollout(Clock(terminal=4), damp)(key, PLAN, np.array([[0.0, 0.75]]))
+    assert (exact.count.tolist(), exact.terminated.tolist()) == ([2], [True])
+
+
+def test_a_truncated_episode_is_shorter_and_has_no_terminal_state():
+    times, key = np.array([[0.0, 0.5, 1.5]]), Key.from_seed(0)
+    seen = gym_rollout(Clock(limit=4), damp)(key, PLAN, times)
+    assert (seen.count.tolist(), seen.terminated.tolist()) == ([2], [False])
+    assert np.isnan(seen.final).all()
+    both = gym_rollout(Clock(terminal=4, limit=4), damp)(key, PLAN, times)
+    assert both.terminated.all()  # terminal is terminal, whatever the clock says
 
 
 def test_snapped_windows_stay_on_the_grid():
-    times = snapped(windows(count=2, length=1.0, step=0.1), dt=0.05)(Key.from_seed(0), 4, Context(horizon=7.03))
+    times = Snapped(Windows(count=2, length=1.0, step=0.1), dt=0.05)(Key.from_seed(0), 4, Context(horizon=7.03))
     assert np.allclose(times / 0.05, np.rint(times / 0.05))
     assert np.allclose(np.diff(times[:, :10]), 0.1)
     assert times.max() <= 7.03
@@ -210,7 +242,7 @@ def test_snapped_windows_stay_on_the_grid():
 def test_what_cannot_be_measured_is_named():
     with pytest.raises(InputError, match=r"env: its actions are Discrete\(2\), expected a continuous Box"):
         gym_rollout(gymnasium.make("CartPole-v1"), damp, dt=0.02)
-    with pytest.raises(InputError, match=r"dt: .* does not say how many seconds a step takes; pass dt"):
+    with pytest.raises(InputError, match=r"dt: .* does not declare how many seconds a step takes; pass dt"):
         gym_rollout(gymnasium.make("MountainCarContinuous-v0"), damp)
     with pytest.raises(InputError, match="dt: the time between two steps must be positive, not 0"):
         gym_rollout(Clock(), damp, dt=0)

@@ -1,18 +1,23 @@
-"""One suite over all mechanisms and variants. The physics is checked against Lagrange's equations, written here once for
-any chain of rigid bodies: nothing but the bodies' masses, inertias and places is known about a mechanism."""
+"""One suite over all mechanical systems and variants. The physics is checked against Lagrange's equations, written here once
+for any chain of rigid bodies: only the masses, inertias and places of the bodies are known about a system."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 from scipy.integrate import solve_ivp
 
-from purectrl.core import InputError, Key, Measuring, Oracle, Plan
-from purectrl.core.ledger import Budget, Ledger
-from purectrl.systems.catalogue import MECHANISMS, VARIANTS, mechanism
-from purectrl.systems.mechanism import Mechanism
-from purectrl.systems.noise import observed_with_noise
-from purectrl.systems.simulation import simulated
+from purectrl.core import InputError, Key, MeasurementModel, Oracle, Plan
+from purectrl.core.ledger import Budget
+from purectrl.core.samplers import Context
+from purectrl.systems.acrobot import acrobot
+from purectrl.systems.cartpole import cartpole
+from purectrl.systems.gym import SYSTEMS, MechanicalEnv
+from purectrl.systems.mechanical import MechanicalSystem
+from purectrl.systems.noise import with_observation_noise
+from purectrl.systems.pendulum import pendulum
+from purectrl.systems.simulation import simulate_rollouts
 
 # name: gravity, and for each body its mass, its inertia about the centre of mass, and (x, y, angle) of that centre
 BODIES = {
@@ -41,7 +46,7 @@ BODIES = {
     ),
 }
 FORCES = {"pendulum": lambda u: u, "cartpole": lambda u: np.array([3 * u[0], 0.0]), "acrobot": lambda u: u}
-ALL = [mechanism(name, variant) for name in MECHANISMS for variant in VARIANTS]
+ALL = [make(variant) for make in SYSTEMS.values() for variant in ("paper", "released")]
 PHYSICAL = [one for one in ALL if (one.name, one.variant) != ("acrobot", "released")]
 
 
@@ -127,7 +132,7 @@ def test_accelerations_solve_lagranges_equations(one):
 
 def test_released_acrobot_is_the_double_pendulum_only_without_control():
     """Its elbow never feels the shoulder's torque; the physical one does."""
-    released, paper = mechanism("acrobot", "released"), mechanism("acrobot")
+    released, paper = acrobot("released"), acrobot()
     x, u = draw(paper)
     q, v = x[:, :2], x[:, 2:]
     right, wrong = jax.jit(paper.acceleration), jax.jit(released.acceleration)
@@ -145,7 +150,7 @@ def test_released_acrobot_is_the_double_pendulum_only_without_control():
 @every
 def test_energy_is_conserved_without_control(one):
     still = jnp.zeros(one.control_dim)
-    x0 = np.array(one.centre) + 0.7
+    x0 = np.array(one.init_mean) + 0.7
     path = runge_kutta(one, lambda t: still, x0, seconds=10.0, steps=10_000)
     energies = [energy(one.name, x) for x in path[::500]]
     assert np.abs(np.array(energies) - energy(one.name, x0)).max() < 1e-8
@@ -155,7 +160,7 @@ def test_energy_is_conserved_without_control(one):
 @pytest.mark.parametrize("one", PHYSICAL, ids=label)
 def test_trajectories_agree_with_an_independent_integrator(one):
     wave = lambda t, sin: one.u_max * sin(2 * t + np.arange(one.control_dim))  # noqa: E731
-    x0 = np.array(one.centre) + np.array(one.box) / 2
+    x0 = np.array(one.init_mean) + np.array(one.init_half_width) / 2
 
     def rate(t, x):
         q, v = np.split(x, 2)
@@ -179,7 +184,7 @@ def test_mirror_images_move_as_mirror_images(one):
 def test_whole_turns_of_an_angle_change_nothing(one):
     x, u = draw(one)
     turned = x + 2 * np.pi * np.array([*map(float, one.angles), *[0.0] * one.nq])
-    seen = jax.jit(lambda x, u: (one.observe(x), one.drift(x, u), one.log_reward(x, u)))
+    seen = jax.jit(lambda x, u: (one.featurize(x), one.drift(x, u), one.log_reward(x, u)))
     for before, after in zip(seen(x, u), seen(turned, u), strict=True):
         assert np.allclose(before, after)
     assert seen(x, u)[0].shape == (len(x), one.feature_dim)
@@ -229,7 +234,7 @@ def test_the_log_reward_lives_where_the_reward_has_died(one):
 def test_leading_axes_are_batches_and_precision_is_kept(one):
     x, u = draw(one, 6)
     deep = lambda a: np.reshape(a, (2, 3, -1))  # noqa: E731
-    for function in (one.drift, one.reward, one.log_reward, lambda x, u: one.observe(x), lambda x, u: one.links(x)):
+    for function in (one.drift, one.reward, one.log_reward, lambda x, u: one.featurize(x), lambda x, u: one.links(x)):
         batched, mapped = jax.jit(function)(deep(x), deep(u)), jax.jit(jax.vmap(function))(x, u)
         assert np.allclose(np.reshape(batched, mapped.shape), mapped)
         assert batched.shape[:2] == (2, 3)
@@ -238,22 +243,23 @@ def test_leading_axes_are_batches_and_precision_is_kept(one):
 
 @every
 def test_starts_fill_the_box(one):
-    starts = np.asarray(jax.jit(jax.vmap(one.start))(jax.random.split(jax.random.key(0), 4000)))
-    offset = (starts - np.array(one.centre)) / np.array(one.box)
+    starts = np.asarray(jax.jit(jax.vmap(one.sample_initial_state))(jax.random.split(jax.random.key(0), 4000)))
+    offset = (starts - np.array(one.init_mean)) / np.array(one.init_half_width)
     assert 0.99 < abs(offset).max() <= 1.0 + 1e-6  # the sum rounds
     assert np.allclose(offset.mean(0), 0.0, atol=0.05)
     assert np.allclose((offset**2).mean(0), 1 / 3, atol=0.03)
 
 
 @every
-def test_a_mechanism_goes_through_the_oracle(one):
+def test_a_mechanical_system_is_measured_by_the_oracle(one):
     system = one.system(horizon=1.0, diffusion=0.1)
-    weak = lambda gain, x: gain * one.u_max * jnp.sin(x[: one.control_dim])  # noqa: E731
-    measuring = Measuring(step=0.1, reward_std=0.0)
-    rollout = simulated(system, weak, lambda none, key: one.start(key).astype(jnp.float32), measuring, steps=20)
+    weak = Partial(lambda x, t: one.u_max * jnp.sin(x[: one.control_dim]))
+    measuring = MeasurementModel(step=0.1, reward_std=0.0)
+    initial = lambda key: one.sample_initial_state(key).astype(jnp.float32)  # noqa: E731
+    rollout = simulate_rollouts(system, measuring, steps=20, initial=initial)
     oracle = Oracle(rollout, system.horizon, Budget(1000), one.reward_range)
     with jax.enable_x64(False):
-        seen, ledger = oracle(Key.from_seed(0), Plan(1.0, 0), np.full((400, 2), [0.5, 1.0]), Ledger())
+        seen, ledger = oracle(Key.from_seed(0), np.full((400, 2), [0.5, 1.0]), Context(1.0, plan=Plan(weak, None)))
     assert ledger.rollouts == 400
     drift, reward = jax.jit(lambda x, u: (one.drift(x, u), one.reward(x, u)))(seen.x, seen.u)
     assert np.std(seen.y - drift) == pytest.approx(0.1 / np.sqrt(0.1), rel=0.1)  # g/√Δ
@@ -261,30 +267,54 @@ def test_a_mechanism_goes_through_the_oracle(one):
 
 
 def test_sensor_noise_touches_the_states_alone():
-    one = mechanism("pendulum")
-    still = lambda none, x: jnp.zeros(1)  # noqa: E731
-    plain = simulated(one.system(1.0), still, lambda none, key: one.start(key), Measuring(), steps=5)
-    noisy = observed_with_noise(plain, 0.2)
+    one = pendulum()
+    plan = Plan(Partial(lambda x, t: jnp.zeros(1)), None)
+    plain = simulate_rollouts(one.system(1.0), MeasurementModel(), steps=5, initial=one.sample_initial_state)
+    noisy = with_observation_noise(plain, 0.2)
     key, times = Key.from_seed(3), np.full((2000, 1), 0.7)
     with jax.enable_x64(False):
-        clean, seen = plain(key.child("rollout"), Plan(0, 0), times), noisy(key, Plan(0, 0), times)
-        again = noisy(key, Plan(0, 0), times)
+        clean, seen = plain(key.child("rollout"), plan, times), noisy(key, plan, times)
+        again = noisy(key, plan, times)
     assert np.std(seen.x - clean.x) == pytest.approx(0.2, rel=0.05)
     assert all(np.array_equal(getattr(seen, name), getattr(clean, name)) for name in "tuyr")
     assert np.array_equal(seen.x, again.x)
     with pytest.raises(InputError, match="std: a standard deviation cannot be negative, got -1"):
-        observed_with_noise(plain, -1.0)
+        with_observation_noise(plain, -1.0)
 
 
 def test_wrong_arguments_are_named():
     with pytest.raises(InputError, match="unknown variant 'papers': did you mean 'paper'"):
-        mechanism("cartpole", "papers")
+        cartpole("papers")
     with pytest.raises(InputError, match="diffusion: cannot be negative, got -1"):
-        mechanism("pendulum").system(1.0, diffusion=-1.0)
-    good = vars(mechanism("pendulum"))
+        pendulum().system(1.0, diffusion=-1.0)
+    good = vars(pendulum())
     with pytest.raises(InputError, match="goal: has 3 numbers, expected 2: 1 positions, then 1 velocities"):
-        Mechanism(**{**good, "goal": (0.0, 0.0, 0.0)})
+        MechanicalSystem(**{**good, "goal": (0.0, 0.0, 0.0)})
     with pytest.raises(InputError, match="u_max: the control limit must be positive, not 0"):
-        Mechanism(**{**good, "u_max": 0})
+        MechanicalSystem(**{**good, "u_max": 0})
     with pytest.raises(InputError, match="control_cost: a cost cannot be negative, got -1"):
-        Mechanism(**{**good, "control_cost": -1})
+        MechanicalSystem(**{**good, "control_cost": -1})
+
+
+def test_a_users_own_system_needs_neither_links_nor_goal_nor_variant():
+    own = MechanicalSystem(
+        name="cart",
+        angles=(False,),
+        control_dim=1,
+        u_max=1.0,
+        acceleration=lambda q, v, u: u,
+        log_reward=lambda x, u: -(x[..., 0] ** 2),
+        init_mean=(0.0, 0.0),
+        init_half_width=(1.0, 1.0),
+    )
+    assert (own.links, own.goal, own.variant) == (None, None, "")
+    with pytest.raises(InputError, match="links: 'cart' cannot be rendered without them"):
+        MechanicalEnv(own, render_mode="rgb_array")
+    assert MechanicalEnv(own).reset(seed=0)[0].shape == (2,)
+
+
+def test_physical_parameters_are_arguments():
+    x, u = np.array([0.0, np.pi, 0.0, 0.0]), np.ones(1)
+    assert np.allclose(cartpole(force=6.0).drift(x, u / 2), cartpole().drift(x, u))
+    assert pendulum(torque=5.0).u_max == 5.0
+    assert (acrobot().u_max, acrobot("released").u_max, acrobot(torque=1.5).u_max) == (4.0, 5.0, 1.5)

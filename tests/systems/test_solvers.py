@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
-from purectrl.core import InputError, Key, MeasurementError, Measuring, Plan, System
-from purectrl.systems.simulation import euler_maruyama, simulated
-from purectrl.systems.solvers import diffrax_solver, tree
+from purectrl.core import InputError, Key, MeasurementError, MeasurementModel, Plan, System
+from purectrl.systems.simulation import euler_maruyama, simulate_rollouts
+from purectrl.systems.solvers import diffrax_solver, virtual_brownian_tree
 
 STEPS = np.array([4, 8, 16, 32])
-STILL = lambda x: jnp.zeros(1)  # noqa: E731
+STILL = lambda x, t: jnp.zeros(1)  # noqa: E731
 BROWNIAN = (lambda x, u: 0.0 * x), (lambda x, u: jnp.float32(1.0))
 OU = (lambda x, u: -x), (lambda x, u: jnp.sqrt(2.0))
 MU, SIGMA = 0.25, 0.5
@@ -74,12 +75,12 @@ def test_euler_of_diffrax_on_our_noise_is_euler_maruyama(equation):
         (euler_maruyama, 100),
         (diffrax_solver(diffrax.Euler(), substeps=10), 10),
         (diffrax_solver(diffrax.ShARK()), 8),
-        (diffrax_solver(diffrax.Heun(), substeps=2, brownian=tree(2**-9)), 8),
+        (diffrax_solver(diffrax.Heun(), substeps=2, brownian=virtual_brownian_tree(2**-9)), 8),
     ],
 )
 def test_every_solver_has_the_law_of_the_ou_process(solver, steps):
     """dx = −x dt + sqrt(2) dw: mean e^−t x(0), variance 1 − e^−2t. Euler with 8 steps would miss the variance by 0.16."""
-    x = program(solver, OU, 1.5, 20_000)(jnp.linspace(0.0, 2.0, steps + 1))
+    x = program(solver, OU, 1.5, 100_000)(jnp.linspace(0.0, 2.0, steps + 1))
     for index in (steps // 2, steps):
         t = 2.0 * index / steps
         assert x[:, index].mean() == pytest.approx(1.5 * np.exp(-t), abs=0.03)
@@ -140,7 +141,7 @@ def test_weak_order_of_euler_maruyama_is_one():
 
 def test_strong_order_of_shark_is_one_and_a_half_for_additive_noise():
     """On one Brownian path for all step sizes; each is compared with the next finer one."""
-    solver = diffrax_solver(diffrax.ShARK(), brownian=tree(2**-9))
+    solver = diffrax_solver(diffrax.ShARK(), brownian=virtual_brownian_tree(2**-9))
     run = program(solver, ((lambda x, u: jnp.sin(2 * x)), BROWNIAN[1]), 0.3, 400)
     ends = [run(padded(count, 32))[:, -1] for count in STEPS]
     errors = [np.abs(end - finer).mean() for end, finer in itertools.pairwise(ends)]
@@ -150,7 +151,9 @@ def test_strong_order_of_shark_is_one_and_a_half_for_additive_noise():
 def test_substeps_are_steps():
     """Twice four substeps are eight steps, on one Brownian path."""
     times = jnp.linspace(0.0, 1.0, 9)
-    steps, substeps = (program(diffrax_solver(diffrax.Euler(), count, tree(2**-6)), GBM, 1.0, 2) for count in (1, 4))
+    steps, substeps = (
+        program(diffrax_solver(diffrax.Euler(), count, virtual_brownian_tree(2**-6)), GBM, 1.0, 2) for count in (1, 4)
+    )
     assert np.allclose(steps(times)[:, ::4], substeps(times[::4]), rtol=1e-5)
 
 
@@ -164,22 +167,21 @@ def test_a_stratonovich_method_keeps_an_ito_martingale_in_two_dimensions():
 
 
 SYSTEM = System("ou", 1, 1, 2.0, *OU, lambda x, u: jnp.exp(-(x[0] ** 2)))
-ZERO = lambda parameters, x: jnp.zeros(1)  # noqa: E731
-ORIGIN = lambda parameters, key: jnp.zeros(1)  # noqa: E731
+PLAN = Plan(Partial(STILL), Partial(lambda key: jnp.zeros(1)))
 
 
 def test_a_rollout_takes_any_solver():
     """With ShARK, eight steps are enough for the variance of x(0.7) and of x(1.9), measured off the grid."""
-    rollout = simulated(SYSTEM, ZERO, ORIGIN, Measuring(), 8, solver=diffrax_solver(diffrax.ShARK()))
-    seen = rollout(Key.from_seed(0), Plan(0, 0), np.tile([0.7, 1.9], (20_000, 1)))
+    rollout = simulate_rollouts(SYSTEM, MeasurementModel(), 8, solver=diffrax_solver(diffrax.ShARK()))
+    seen = rollout(Key.from_seed(0), PLAN, np.tile([0.7, 1.9], (20_000, 1)))
     assert np.allclose(seen.x[..., 0].var(axis=0), 1.0 - np.exp([-1.4, -3.8]), atol=0.04)
 
 
 def test_a_negative_diffusion_is_named_with_any_solver():
     wrong = replace(SYSTEM, diffusion=lambda x, u: -0.5 + 0.0 * x[0])
-    rollout = simulated(wrong, ZERO, ORIGIN, Measuring(), 4, solver=diffrax_solver(diffrax.ItoMilstein()))
+    rollout = simulate_rollouts(wrong, MeasurementModel(), 4, solver=diffrax_solver(diffrax.ItoMilstein()))
     with pytest.raises(MeasurementError, match=r"the diffusion of 'ou' is -0\.5 in episode 0 .* at time t = 0 "):
-        rollout(Key.from_seed(0), Plan(0, 0), np.ones((1, 1)))
+        rollout(Key.from_seed(0), PLAN, np.ones((1, 1)))
 
 
 @pytest.mark.parametrize(
@@ -190,10 +192,10 @@ def test_a_negative_diffusion_is_named_with_any_solver():
             lambda: diffrax_solver(diffrax.Euler(), substeps=0),
             "substeps: at least one step between two times is needed",
         ),
-        (lambda: tree(0.0), "tolerance: must be positive"),
+        (lambda: virtual_brownian_tree(0.0), "tolerance: must be positive"),
         (
             lambda: diffrax_solver(diffrax.ShARK())(jax.random.key(0), *GBM, STILL, jnp.ones(1), jnp.arange(3.0)),
-            "method: ShARK is for constant g, and this g depends on the state: take",
+            "method: ShARK is for constant g, and this g depends on the state: use",
         ),
     ],
 )

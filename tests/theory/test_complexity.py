@@ -8,11 +8,11 @@ import pytest
 from purectrl.core import InputError
 from purectrl.theory import (
     Smoothness,
-    gap_base,
-    gap_low_rollout,
     log_cover_finite,
     log_cover_linear,
     radius,
+    suboptimality_base,
+    suboptimality_low_rollout,
     switches,
 )
 
@@ -38,8 +38,8 @@ def test_theorem_1_is_its_formula():
     expected = (T * math.sqrt(40) + L * T**1.5 * math.sqrt(math.exp(K * T)) * math.sqrt(90)) / math.sqrt(
         N / math.log(N)
     )
-    assert gap_base(SMOOTH, N, **SIZES) == pytest.approx(expected)
-    assert gap_base(SMOOTH, N, **SIZES, constant=3.0) == pytest.approx(3 * expected)
+    assert suboptimality_base(SMOOTH, N, **SIZES) == pytest.approx(expected)
+    assert suboptimality_base(SMOOTH, N, **SIZES, constant=3.0) == pytest.approx(3 * expected)
 
 
 def test_the_flow_lemma_has_the_dimension_in_k():
@@ -49,7 +49,7 @@ def test_the_flow_lemma_has_the_dimension_in_k():
 
 def test_four_times_the_measurements_halve_the_gap_up_to_the_log():
     for N in (2**8, 2**12, 2**20):
-        ratio = gap_base(SMOOTH, N, **SIZES) / gap_base(SMOOTH, 4 * N, **SIZES)
+        ratio = suboptimality_base(SMOOTH, N, **SIZES) / suboptimality_base(SMOOTH, 4 * N, **SIZES)
         assert ratio == pytest.approx(2 * math.sqrt(math.log(N) / math.log(4 * N)))
 
 
@@ -60,9 +60,9 @@ def test_switches_grow_with_the_logarithm():
 
 def test_theorem_3_splits_into_its_two_terms():
     N, m = 4096, 8
-    gap = lambda m, C, **more: gap_low_rollout(SMOOTH, N, m, C, **SIZES, **more)  # noqa: E731
+    gap = lambda m, C, **more: suboptimality_low_rollout(SMOOTH, N, m, C, **SIZES, **more)  # noqa: E731
     batch = m * 1.0 * 5 * math.log(N) / N
-    assert gap(m, 1.0) == pytest.approx(gap_base(SMOOTH, N, **SIZES) + batch)
+    assert gap(m, 1.0) == pytest.approx(suboptimality_base(SMOOTH, N, **SIZES) + batch)
     assert gap(m, 4.0) - batch == pytest.approx(2 * (gap(m, 1.0) - batch))  # C → 4C doubles the leading term
     assert gap(2 * m, 1.0) - gap(m, 1.0) == pytest.approx(batch)  # linear in m
     assert gap(m, 1.0, log_power=2) - gap(m, 1.0) == pytest.approx(batch * (math.log(N) - 1))
@@ -71,9 +71,9 @@ def test_theorem_3_splits_into_its_two_terms():
 
 def test_a_bound_too_large_for_a_float_is_infinite():
     wild = Smoothness(horizon=100.0, drift=10.0, diffusion=0.0, reward=1.0, policy=0.0)
-    assert gap_base(wild, 100, **SIZES) == math.inf
+    assert suboptimality_base(wild, 100, **SIZES) == math.inf
     flat = Smoothness(horizon=100.0, drift=10.0, diffusion=0.0, reward=0.0, policy=0.0)
-    assert gap_base(flat, 100, **SIZES) < math.inf  # a constant reward is not hurt by any drift
+    assert suboptimality_base(flat, 100, **SIZES) < math.inf  # a constant reward is not hurt by any drift
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_a_bound_too_large_for_a_float_is_infinite():
         (lambda: Smoothness(1.0, 1, 1, math.inf, 1), "reward: a Lipschitz constant"),
         (lambda: Smoothness(1.0, 1, 1, 1, -2), "policy: a Lipschitz constant"),
         (lambda: Smoothness(1.0, 1, 1, 1, 1, 0), "dimension: a state has at least one entry"),
-        (lambda: gap_base(SMOOTH, 1, **SIZES), "total: the bounds hold for N ≥ 2"),
-        (lambda: gap_base(SMOOTH, 9, **{**SIZES, "dim_drift": -1}), "dim_drift: an Eluder dimension"),
-        (lambda: gap_base(SMOOTH, 9, **{**SIZES, "dim_reward": math.inf}), "dim_reward: an Eluder dimension"),
-        (lambda: gap_base(SMOOTH, 9, **{**SIZES, "beta_drift": 0.0}), "beta_drift: must be positive"),
-        (lambda: gap_base(SMOOTH, 9, **{**SIZES, "beta_reward": -1.0}), "beta_reward: must be positive"),
-        (lambda: gap_base(SMOOTH, 9, **SIZES, constant=0.0), "constant: must be positive"),
+        (lambda: suboptimality_base(SMOOTH, 1, **SIZES), "total: the bounds hold for N ≥ 2"),
+        (lambda: suboptimality_base(SMOOTH, 9, **{**SIZES, "dim_drift": -1}), "dim_drift: an Eluder dimension"),
+        (lambda: suboptimality_base(SMOOTH, 9, **{**SIZES, "dim_reward": math.inf}), "dim_reward: an Eluder dimension"),
+        (lambda: suboptimality_base(SMOOTH, 9, **{**SIZES, "beta_drift": 0.0}), "beta_drift: must be positive"),
+        (lambda: suboptimality_base(SMOOTH, 9, **{**SIZES, "beta_reward": -1.0}), "beta_reward: must be positive"),
+        (lambda: suboptimality_base(SMOOTH, 9, **SIZES, constant=0.0), "constant: must be positive"),
         (lambda: switches(1, 1, 1), "total: the bounds hold"),
         (lambda: switches(9, -1, 1), "dim_drift: an Eluder dimension"),
         (lambda: switches(9, 1, 1, constant=-1.0), "constant: must be positive"),
-        (lambda: gap_low_rollout(SMOOTH, 9, 0, 1.0, **SIZES), "m: an episode takes between 1 and N = 9"),
-        (lambda: gap_low_rollout(SMOOTH, 9, 10, 1.0, **SIZES), "m: an episode takes between 1 and N = 9"),
-        (lambda: gap_low_rollout(SMOOTH, 9, 1, 0.5, **SIZES), "independency: C is at least 1, not 0.5"),
-        (lambda: gap_low_rollout(SMOOTH, 9, 1, 1.0, **SIZES, log_power=3), "log_power: must be 1"),
+        (lambda: suboptimality_low_rollout(SMOOTH, 9, 0, 1.0, **SIZES), "m: an episode takes between 1 and N = 9"),
+        (lambda: suboptimality_low_rollout(SMOOTH, 9, 10, 1.0, **SIZES), "m: an episode takes between 1 and N = 9"),
+        (lambda: suboptimality_low_rollout(SMOOTH, 9, 1, 0.5, **SIZES), "independency: C is at least 1, not 0.5"),
+        (lambda: suboptimality_low_rollout(SMOOTH, 9, 1, 1.0, **SIZES, log_power=3), "log_power: must be 1"),
     ],
 )
 def test_wrong_arguments_are_named(make, message):

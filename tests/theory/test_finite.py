@@ -8,11 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purectrl.core import Budget, InputError, Key, Loop, Measurements, Measuring, Oracle, System, Which
-from purectrl.core.samplers import uniform
-from purectrl.core.schedules import every, on_misfit
-from purectrl.systems.simulation import simulated
-from purectrl.theory import FiniteClass, FiniteLearner, Optimist, members, radius, tabulator
+from purectrl.core import (
+    Budget,
+    Dataset,
+    InputError,
+    Key,
+    Loop,
+    MeasurementModel,
+    Measurements,
+    Oracle,
+    System,
+    Targets,
+)
+from purectrl.core.samplers import Uniform
+from purectrl.core.schedules import Every, OnExcessLoss
+from purectrl.systems.simulation import simulate_rollouts
+from purectrl.theory.classes import Classes, FiniteClass, TrueFunction, Truth
+from purectrl.theory.confidence import MisspecificationWarning, confidence_mask, radius
+from purectrl.theory.finite_learner import FiniteLearner
+from purectrl.theory.planning import OptimisticPlanner, value_table
 
 DRIFT = lambda a, x, u: a * x + u  # noqa: E731
 GOALS = lambda c, x, u: jnp.exp(-((x[0] - c) ** 2))  # noqa: E731
@@ -20,6 +34,7 @@ DRIFTS = FiniteClass.family(DRIFT, np.array([-1.0, 0.0, 0.5], np.float32))
 REWARDS = FiniteClass.family(GOALS, np.array([-1.0, 1.0], np.float32))
 POLICIES = FiniteClass.family(lambda k, x: jnp.clip(k - x, -1, 1), np.array([-1.0, 0.0, 1.0], np.float32))
 INITIALS = FiniteClass.family(lambda mean, key: mean + 0.1 * jax.random.normal(key, (1,)), np.zeros((1, 1), np.float32))
+CLASSES = Classes(POLICIES, INITIALS, DRIFTS, REWARDS)
 SYSTEM = System(
     "linear", 1, 1, 1.0, lambda x, u: -x + u, lambda x, u: jnp.float32(0.3), lambda x, u: jnp.exp(-((x[0] - 1) ** 2))
 )
@@ -28,7 +43,7 @@ SYSTEM = System(
 def learner(beta_drift=3.0, beta_reward=2.0, values=None):
     if values is None:
         values = np.random.default_rng(0).random((3, 1, 3, 2))
-    return FiniteLearner(DRIFTS, REWARDS, Optimist.of(values), beta_drift, beta_reward)
+    return FiniteLearner(CLASSES, OptimisticPlanner.of(values), beta_drift, beta_reward)
 
 
 def some(n=50, seed=0):
@@ -56,32 +71,32 @@ def test_losses_are_the_papers_sums_of_squares():
     assert np.allclose(state.reward_loss, [((np.exp(-((x - c) ** 2)) - r) ** 2).sum() for c in (-1.0, 1.0)], rtol=1e-5)
 
 
-def test_an_update_renews_only_the_set_it_is_told_to():
+def test_an_update_recomputes_only_the_sets_that_are_named():
     made = learner(beta_drift=0.5, beta_reward=0.1)
     state = made.observe(made.init(Key.from_seed(0)), some())
-    drift = made.update(state, None, Which.DRIFT, Key.from_seed(0)).state
-    reward = made.update(state, None, Which.REWARD, Key.from_seed(0)).state
-    assert np.array_equal(drift.drift_set, members(state.drift_loss, 0.5))
+    drift = made.update(state, None, Targets.DRIFT, Key.from_seed(0)).state
+    reward = made.update(state, None, Targets.REWARD, Key.from_seed(0)).state
+    assert np.array_equal(drift.drift_set, confidence_mask(state.drift_loss, 0.5))
     assert drift.reward_set.all()
-    assert np.array_equal(reward.reward_set, members(state.reward_loss, 0.1))
+    assert np.array_equal(reward.reward_set, confidence_mask(state.reward_loss, 0.1))
     assert reward.drift_set.all()
 
 
-def test_excess_is_in_units_of_the_radius():
+def test_the_excess_loss_is_in_units_of_the_radius():
     made = learner()
     state = made.observe(made.init(Key.from_seed(0)), some())
-    (drift, reward), _ = made.excess(state, None, Key.from_seed(0))
+    (drift, reward), _ = made.excess_loss(state, None, Key.from_seed(0))
     assert drift == pytest.approx((state.drift_loss[state.drift] - state.drift_loss.min()) / 3.0)
     assert reward == pytest.approx((state.reward_loss[state.reward] - state.reward_loss.min()) / 2.0)
 
 
-def test_the_optimist_agrees_with_enumeration():
+def test_the_optimistic_planner_agrees_with_enumeration():
     draws = np.random.default_rng(1)
     for _ in range(50):
         values = draws.random((4, 3, 5, 6))
         f_set, b_set = draws.random(5) < 0.5, draws.random(6) < 0.5
         f_set[draws.integers(5)] = b_set[draws.integers(6)] = True
-        pi, q, f, b, value = Optimist.of(values)(f_set, b_set)
+        pi, q, f, b, value = OptimisticPlanner.of(values)(f_set, b_set)
         allowed = itertools.product(range(4), range(3), np.flatnonzero(f_set), np.flatnonzero(b_set))
         assert (pi, q, f, b) == max(allowed, key=lambda index: values[index])
         assert value == values[pi, q, f, b]
@@ -94,7 +109,7 @@ def test_values_match_a_closed_form():
     """
     still = System("still", 1, 1, 1.0, SYSTEM.drift, lambda x, u: jnp.float32(0.0), SYSTEM.reward)
     origin = FiniteClass.of([lambda key: jnp.zeros(1)])
-    found = tabulator(still, POLICIES, origin, DRIFTS, REWARDS, steps=2000, paths=2)(Key.from_seed(0))
+    found = value_table(still, POLICIES, origin, DRIFTS, REWARDS, steps=2000, paths=2)(Key.from_seed(0))
     t = np.linspace(0, 1, 20_001)
     x = -(1 - np.exp(-2 * t)) / 2
     expected = [np.trapezoid(np.exp(-((x - c) ** 2)), t) for c in (-1.0, 1.0)]
@@ -103,7 +118,7 @@ def test_values_match_a_closed_form():
 
 
 def test_the_monte_carlo_error_is_what_it_says():
-    draw = tabulator(SYSTEM, POLICIES, INITIALS, DRIFTS, REWARDS, steps=20, paths=200)
+    draw = value_table(SYSTEM, POLICIES, INITIALS, DRIFTS, REWARDS, steps=20, paths=200)
     tables = [draw(Key.from_seed(seed)) for seed in range(30)]
     spread = np.std([table.mean for table in tables], axis=0).max()
     assert spread == pytest.approx(np.mean([table.error for table in tables]), rel=0.35)
@@ -118,20 +133,20 @@ def test_radius_is_the_formula_of_the_theorem():
 
 
 def run(schedule, seed, measurements=400):
-    values = tabulator(SYSTEM, POLICIES, INITIALS, DRIFTS, REWARDS, 20, 100)(Key.from_seed(0))
+    values = value_table(SYSTEM, POLICIES, INITIALS, DRIFTS, REWARDS, 20, 100)(Key.from_seed(0))
     betas = radius(math.log(3), measurements, 0.1, 0.3 / math.sqrt(0.1)), radius(math.log(2), measurements, 0.1)
-    rollout = simulated(SYSTEM, POLICIES.apply, INITIALS.apply, Measuring(), 20)
+    rollout = simulate_rollouts(SYSTEM, MeasurementModel(), 20)
     loop = Loop(
         Oracle(rollout, 1.0, Budget(measurements)),
-        uniform(),
+        Uniform(),
         schedule,
-        FiniteLearner(DRIFTS, REWARDS, Optimist.of(values.mean), *betas),
+        FiniteLearner(CLASSES, OptimisticPlanner.of(values.mean), *betas),
     )
     return values, list(loop.run(loop.init(Key.from_seed(seed))))
 
 
 def test_the_truth_stays_covered_and_plans_stay_optimistic():
-    values, steps = run(every(), seed=0)
+    values, steps = run(Every(), seed=0)
     best = values.mean[:, :, 0, 1].max()
     for state, _ in steps:
         assert state.learner.drift_set[0]
@@ -140,12 +155,52 @@ def test_the_truth_stays_covered_and_plans_stay_optimistic():
     assert steps[-1][0].learner.drift_set.sum() == 1  # and something was learned
 
 
-def test_low_switch_updates_only_after_a_misfit_of_five_radii():
-    _, steps = run(on_misfit(5.0), seed=0)
+def test_low_switch_updates_only_after_an_excess_loss_of_five_radii():
+    _, steps = run(OnExcessLoss(threshold=5.0, renew="failed"), seed=0)
     for _, record in steps:
-        assert (Which.DRIFT in record.updated) == (record.excess.drift >= 5.0)
-        assert (Which.REWARD in record.updated) == (record.excess.reward >= 5.0)
+        assert (Targets.DRIFT in record.updated) == (record.excess_loss.drift >= 5.0)
+        assert (Targets.REWARD in record.updated) == (record.excess_loss.reward >= 5.0)
     assert 1 <= steps[-1][0].ledger.updates <= 10
+
+
+def test_the_policy_is_the_member_that_was_planned_and_does_not_depend_on_time():
+    made = learner()
+    state = made.init(Key.from_seed(0))
+    plan = made.policy(state)
+    x, key = jnp.array([0.3]), jax.random.key(1)
+    assert np.array_equal(plan.policy(x, 0.7), POLICIES.apply(state.policy, x))
+    assert np.array_equal(plan.policy(x), plan.policy(x, 0.2))
+    assert np.array_equal(plan.initial(key), INITIALS.apply(state.initial, key))
+    assert jax.tree.leaves(plan) == [state.policy, state.initial]
+    again = jax.jit(lambda plan: plan.policy(x, 0.0))(plan)  # one compiled program for all members
+    assert np.array_equal(again, plan.policy(x))
+
+
+def test_the_truth_is_covered_while_both_sets_contain_it():
+    made = learner()
+    state = made.init(Key.from_seed(0))._replace(drift_set=np.array([True, False, True]))
+    truth = lambda f, b: Truth(TrueFunction(SYSTEM.drift, f), TrueFunction(SYSTEM.reward, b))  # noqa: E731
+    assert made.covers(state, None, truth(0, 1))
+    assert not made.covers(state, None, truth(1, 1))
+    assert not made.covers(state, None, truth(None, 1))
+
+
+def test_excess_losses_ahead_are_those_of_one_episode_at_a_time():
+    made = learner()
+    state, block = made.init(Key.from_seed(0)), some()
+    assert made.can_look_ahead
+    ahead = made.excess_loss_per_episode(state, block)
+    for n in range(block.episodes):
+        state = made.observe(state, Measurements(*(getattr(block, name)[n : n + 1] for name in "txuyr")))
+        assert np.allclose(ahead[n], made.excess_loss(state, None, Key(0))[0])
+
+
+def test_data_that_no_member_explains_cause_a_warning():
+    values = np.random.default_rng(0).random((3, 1, 3, 2))
+    made = FiniteLearner(CLASSES, OptimisticPlanner.of(values), 3.0, 2.0, noise_std=(0.1, 10.0))
+    state = made.observe(made.init(Key.from_seed(0)), some())
+    with pytest.warns(MisspecificationWarning, match=r"the drift class is misspecified: best RMSE \d"):
+        made.check_fit(state, Dataset(some()))
 
 
 @pytest.mark.parametrize(
@@ -176,4 +231,4 @@ def test_wrong_classes_are_named(make, message):
 def test_a_class_that_explodes_is_named():
     wild = FiniteClass.of([lambda x, u: -x, lambda x, u: jnp.exp(100 * jnp.abs(x) + 80)])
     with pytest.raises(InputError, match="under drift 1 and reward 0 of the classes leaves the finite numbers"):
-        tabulator(SYSTEM, POLICIES, INITIALS, wild, REWARDS, 20, 10)(Key.from_seed(0))
+        value_table(SYSTEM, POLICIES, INITIALS, wild, REWARDS, 20, 10)(Key.from_seed(0))

@@ -2,21 +2,22 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from purectrl.core import InputError, Key, MeasurementError, Plan, Sampler, System
-from purectrl.core.samplers import Context, equidistant, uniform, windows
+from purectrl.core.samplers import Context, Equidistant, Uniform, Windows
 from purectrl.systems.washboard import drift, reward, washboard
 from purectrl.theory import (
     FiniteClass,
     eluder_brute_force,
     eluder_greedy,
     expectations,
-    independency,
     independency_bound_ou,
+    independency_coefficient,
     independency_ou,
 )
 
@@ -43,12 +44,19 @@ def ou_independency(sampler, rates, horizon, key=0, **counts):
     drifts = FiniteClass.of([lambda x, u: -u * x])
     slopes = FiniteClass.family(lambda a, x, u: a * x[0], np.array([0.0, 0.5, 1.0], np.float32))
     system = ou_system(horizon)
-    return independency(Key.from_seed(key), system, constant, ORIGIN, drifts, slopes, sampler, **{**LIGHT, **counts})
+    return independency_coefficient(
+        Key.from_seed(key), system, constant, ORIGIN, drifts, slopes, sampler, **{**LIGHT, **counts}
+    )
 
 
-def clustered(m):
+@dataclass(frozen=True)
+class Clustered(Sampler):
     """All m times in the first fiftieth of the episode."""
-    return Sampler("clustered", m, lambda key, n, c: np.tile(np.arange(1, m + 1) / m * c.horizon / 50, (n, 1)))
+
+    m: int = 1
+
+    def draw(self, key, episodes, context):
+        return np.tile(np.arange(1, self.m + 1) / self.m * context.horizon / 50, (episodes, 1))
 
 
 def test_expectations_match_the_ou_closed_form():
@@ -99,13 +107,13 @@ def test_the_washboard_has_a_small_dimension():
 @pytest.mark.parametrize(("T", "low", "high"), [(1.0, 0.5, 0.5), (1.0, 1.0, 4.0), (5.0, 0.2, 1.0), (10.0, 2.0, 50.0)])
 def test_proposition_2(T, low, high):
     for m in range(1, 65):
-        grid = equidistant(m)(Key.from_seed(0), 1, Context(T))[0]
+        grid = Equidistant(m)(Key.from_seed(0), 1, Context(T))[0]
         found = independency_ou(grid, (low, high), T)
         assert 1.0 <= found <= independency_bound_ou(m, low, T)
         if m <= 2 * T * low:
             assert found <= 2.0
         # a cluster is bad as far as it is shorter than the time 1/u in which the process forgets
-        cluster = independency_ou(clustered(m)(Key.from_seed(0), 1, Context(T))[0], (low, high), T)
+        cluster = independency_ou(Clustered(m)(Key.from_seed(0), 1, Context(T))[0], (low, high), T)
         assert m == 1 or cluster > (10 if m >= 16 else 2) * found
 
 
@@ -145,7 +153,7 @@ def test_ou_limits():
 @pytest.mark.parametrize("m", [1, 4])
 def test_nested_simulation_finds_the_ou_closed_form(m):
     T, rates = 2.0, (0.5, 2.0)
-    found = ou_independency(equidistant(m), rates, T)
+    found = ou_independency(Equidistant(m), rates, T)
     exact = independency_ou(np.arange(1, m + 1) * T / m, rates, T)
     assert found.value == pytest.approx(exact, abs=4 * found.error + 0.05 * exact)
     if m > 1:
@@ -156,9 +164,11 @@ def test_nested_simulation_finds_the_ou_closed_form(m):
 
 def test_nested_simulation_sees_that_a_cluster_is_much_worse():
     T, rates = 2.0, (0.5,)
-    good, bad = (ou_independency(sampler, rates, T, futures=512).value for sampler in (equidistant(4), clustered(4)))
+    good, bad = (ou_independency(sampler, rates, T, futures=512).value for sampler in (Equidistant(4), Clustered(4)))
     assert bad > 10 * good
-    one = windows(1, 0.1, 0.025)  # a cluster at a random place; only the last state is known, so 0 is the worst past
+    one = Windows(
+        count=1, length=0.1, step=0.025
+    )  # a cluster at a random place; only the last state is known, so 0 is the worst past
     assert ou_independency(one, rates, T, futures=512).value > 5 * good
 
 
@@ -177,12 +187,12 @@ def test_nested_simulation_of_random_times_matches_quadrature():
 
     unseen = (variance * (T - t)).sum() / (T - t).sum()  # t_1 alone
     exact = variance.mean() / min(unseen, *map(given, np.linspace(0, 2, 41)))
-    found = ou_independency(uniform(2), (u,), T, futures=512, pool=4096)
+    found = ou_independency(Uniform(2), (u,), T, futures=512, pool=4096)
     assert found.value == pytest.approx(exact, abs=4 * found.error + 0.05 * exact)
 
 
 def test_one_uniform_time_has_coefficient_one():
-    found = ou_independency(uniform(1), (1.0,), 2.0, futures=512)
+    found = ou_independency(Uniform(1), (1.0,), 2.0, futures=512)
     assert found.value == pytest.approx(1.0, abs=4 * found.error + 0.05)
 
 
@@ -191,7 +201,9 @@ def test_a_class_of_one_has_coefficient_one():
     still = FiniteClass.of([lambda x: jnp.zeros(1)])
     truths = FiniteClass.of([system.drift]), FiniteClass.of([system.reward])
     counts = {"steps": 10, "pasts": 2, "futures": 4, "pool": 8}
-    assert independency(Key.from_seed(0), system, still, ORIGIN, *truths, clustered(2), **counts).value == 1.0
+    assert (
+        independency_coefficient(Key.from_seed(0), system, still, ORIGIN, *truths, Clustered(2), **counts).value == 1.0
+    )
 
 
 GRID = np.array([0.5, 1.0])
@@ -206,7 +218,7 @@ def washboard_call(function, policies=None, drifts=None, rewards=None, **more):
         drifts or FiniteClass.of([system.drift]),
         rewards or FiniteClass.of([system.reward]),
     )
-    extra = (uniform(2),) if function is independency else ()
+    extra = (Uniform(2),) if function is independency_coefficient else ()
     return function(Key.from_seed(0), system, *classes, *extra, **{"steps": 5, **more})
 
 
@@ -221,10 +233,10 @@ def washboard_call(function, policies=None, drifts=None, rewards=None, **more):
             lambda: washboard_call(expectations, rewards=FiniteClass.of([lambda x, u: x[0] * jnp.nan])),
             "rewards: member 0 is not finite on the states",
         ),
-        (lambda: washboard_call(independency, pasts=0), "pasts: at least one past state"),
-        (lambda: washboard_call(independency, futures=1), "futures: each past needs at least two"),
+        (lambda: washboard_call(independency_coefficient, pasts=0), "pasts: at least one past state"),
+        (lambda: washboard_call(independency_coefficient, futures=1), "futures: each past needs at least two"),
         (
-            lambda: washboard_call(independency, futures=64, pool=32),
+            lambda: washboard_call(independency_coefficient, futures=64, pool=32),
             "pool: needs as many episodes .* at least 64, not 32",
         ),
         (lambda: independency_ou(GRID, (1.0, 2.0), 0.0), "horizon: the episode length T must be positive"),
@@ -245,7 +257,7 @@ def test_wrong_arguments_are_named(make, message):
         make()
 
 
-@pytest.mark.parametrize("function", [expectations, independency])
+@pytest.mark.parametrize("function", [expectations, independency_coefficient])
 def test_a_policy_that_explodes_is_named(function):
     wild = FiniteClass.of([lambda x: 1e30 * jnp.exp(1e3 * jnp.ones(1))])
     with pytest.raises(MeasurementError, match="has left the finite numbers in episode"):
@@ -254,4 +266,4 @@ def test_a_policy_that_explodes_is_named(function):
 
 def test_the_same_key_gives_the_same_numbers():
     counts = {"pasts": 4, "futures": 8, "pool": 16, "drifts": FiniteClass.of([lambda x, u: 0 * x])}
-    assert washboard_call(independency, **counts) == washboard_call(independency, **counts)
+    assert washboard_call(independency_coefficient, **counts) == washboard_call(independency_coefficient, **counts)

@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from purectrl.core import InputError, Key, MeasurementError, Measurements
-from purectrl.experiments import Spec
-from purectrl.theory.classes import Rows
+from purectrl.core import Algorithm, Budget, InputError, Key, MeasurementError, Measurements
+from purectrl.core.samplers import Uniform
+from purectrl.core.schedules import OnExcessLoss
+from purectrl.problems.theory import lqr
+from purectrl.theory.classes import RegressionData, TrueFunction
 from purectrl.theory.features import polynomial, random_fourier
 from purectrl.theory.linear import LinearClass, Statistics
-from purectrl.theory.plans import GaussianInitials, LinearPolicies
+from purectrl.theory.policy_classes import GaussianInitials, LinearPolicies
+from purectrl.theory.settings import LinearSets
 
 SEEDS = st.integers(0, 10_000)
 FLAT = LinearClass(lambda x, u: jnp.concatenate([x, u]), bound=1.5, outputs=2)
@@ -62,42 +65,42 @@ def test_no_point_of_the_ball_fits_better_than_the_fit(seed, rank, bound):
 @given(seed=SEEDS, rank=st.sampled_from([None, 1]), beta=st.floats(0.1, 100.0), length=st.floats(0.0, 100.0))
 def test_all_coordinates_are_in_the_confidence_set(seed, rank, beta, length):
     seen = statistics(*data(seed, rank=rank))
-    region = FLAT.region(seen, None, beta)
+    confidence_set = FLAT.confidence_set(seen, None, beta)
     w = jnp.asarray(length * np.random.default_rng(seed).normal(size=(3, 2)), jnp.float32)
-    theta = np.asarray(FLAT.decode(region, w), np.float64)
+    theta = np.asarray(FLAT.decode(confidence_set, w), np.float64)
     _, least = FLAT.fit(seen)
     assert seen.loss(theta) <= least + beta * 1.01 + 1e-3 * abs(least)
     assert np.linalg.norm(theta) <= FLAT.bound * 1.001
-    slope = jax.grad(lambda w: FLAT.decode(region, w).sum())(w)
+    slope = jax.grad(lambda w: FLAT.decode(confidence_set, w).sum())(w)
     assert np.isfinite(slope).all()
 
 
 @given(seed=SEEDS, rank=st.sampled_from([None, 1]), beta=st.floats(0.1, 100.0), size=st.floats(0.01, 1.0))
 def test_every_point_of_the_confidence_set_has_coordinates(seed, rank, beta, size):
-    """Also where the ball binds, as it does when the truth is as long as R: a planner stuck at the center is no optimist."""
+    """Also where the ball binds, as it does when the truth is as long as R; the planner must be able to leave the center."""
     seen = statistics(*data(seed, rank=rank))
-    region = FLAT.region(seen, None, beta)
+    confidence_set = FLAT.confidence_set(seen, None, beta)
     theta, least = FLAT.fit(seen)
     near = theta + size * np.random.default_rng(seed).normal(size=(64, 3, 2))
     near *= np.minimum(1.0, 0.99 * FLAT.bound / np.linalg.norm(near, axis=(1, 2)))[:, None, None]
     for point in near:
         if seen.loss(point) <= least + 0.98 * beta:
-            assert np.allclose(FLAT.decode(region, FLAT.encode(region, point)), point, atol=5e-3)
+            assert np.allclose(FLAT.decode(confidence_set, FLAT.encode(confidence_set, point)), point, atol=5e-3)
 
 
 def test_before_any_data_the_whole_ball_is_the_set():
-    region = FLAT.region(FLAT.start(Key(0), 2, 1), None, beta=1.0)
-    far = FLAT.decode(region, jnp.full((3, 2), 100.0))
+    confidence_set = FLAT.confidence_set(FLAT.init(Key(0), 2, 1), None, beta=1.0)
+    far = FLAT.decode(confidence_set, jnp.full((3, 2), 100.0))
     assert np.linalg.norm(far) == pytest.approx(FLAT.bound, rel=1e-4)
 
 
 @jax.jit
-def climb(region, direction):
+def climb(confidence_set, direction):
     optimiser, begin = optax.adam(optax.cosine_decay_schedule(0.1, 800)), jnp.zeros((3, 2))
 
     def step(carry, _):
         w, memory = carry
-        slope = jax.grad(lambda w: -jnp.sum(direction * FLAT.decode(region, w)))(w)
+        slope = jax.grad(lambda w: -jnp.sum(direction * FLAT.decode(confidence_set, w)))(w)
         change, memory = optimiser.update(slope, memory)
         return (w + change, memory), None
 
@@ -109,10 +112,10 @@ def climb(region, direction):
 def test_ascent_in_coordinates_finds_the_largest_linear_function_on_the_set(seed, beta):
     """max ⟨C, Θ⟩ over ellipsoid ∩ ball against the dual: any μ, ν ≥ 0 give an upper bound, and the best of them meets it."""
     seen = statistics(*data(seed, n=6))
-    region, (_, least) = FLAT.region(seen, None, beta), FLAT.fit(seen)
+    confidence_set, (_, least) = FLAT.confidence_set(seen, None, beta), FLAT.fit(seen)
     direction = np.random.default_rng(seed + 7).normal(size=(3, 2))
-    w = climb(region, direction)
-    found = float(np.sum(direction * np.asarray(FLAT.decode(region, w))))
+    w = climb(confidence_set, direction)
+    found = float(np.sum(direction * np.asarray(FLAT.decode(confidence_set, w))))
 
     def bound(logs):
         mu, nu = np.exp(logs)
@@ -124,16 +127,31 @@ def test_ascent_in_coordinates_finds_the_largest_linear_function_on_the_set(seed
 
 
 @given(seed=SEEDS, m=st.integers(1, 3), bound=st.sampled_from([0.3, 1.5, 100.0]))
-def test_the_excess_after_each_episode_is_that_of_the_statistics_so_far(seed, m, bound):
-    found = LinearClass(FLAT.features, bound, outputs=2)
+def test_losses_after_each_episode_are_those_of_the_statistics_so_far(seed, m, bound):
+    found = LinearClass(FLAT.features, bound, outputs=2, ridge=0.7)
     draws = np.random.default_rng(seed)
-    rows = Rows(*(np.float32(draws.normal(size=(4 * m, size))) for size in (2, 1, 2)))
-    before = found.observe(found.start(Key(0), 2, 1), Rows(*(np.float32(draws.normal(size=(5, n))) for n in (2, 1, 2))))
+    rows = RegressionData(*(np.float32(draws.normal(size=(4 * m, size))) for size in (2, 1, 2)))
+    before = found.observe(
+        found.init(Key(0), 2, 1), RegressionData(*(np.float32(draws.normal(size=(5, n))) for n in (2, 1, 2)))
+    )
     theta = 0.1 * draws.normal(size=(3, 2))
-    whole = found.excesses(before, theta, rows, m)
+    whole = found.losses_per_episode(before, theta, rows, m)
     for n in range(4):
-        before = found.observe(before, Rows(*(array[n * m : (n + 1) * m] for array in rows)))
-        assert whole[n] == pytest.approx(found.excess(before, theta, rows), rel=1e-6, abs=1e-6)
+        before = found.observe(before, RegressionData(*(array[n * m : (n + 1) * m] for array in rows)))
+        assert whole.excess[n] == pytest.approx(found.excess_loss(before, theta, rows), rel=1e-6, abs=1e-6)
+        regret = found.prequential(before) - found.minimum(before)
+        assert whole.regret[n] == pytest.approx(regret, rel=1e-6, abs=1e-6)
+
+
+def test_the_excess_of_the_truth_is_finite_in_the_ball_only():
+    phi, y = data(0)
+    seen = statistics(phi, y)
+    theta, _ = FLAT.fit(seen)
+    excess = lambda parameter: FLAT.truth_excess(seen, None, TrueFunction(None, parameter=parameter))  # noqa: E731
+    assert excess(0.999 * theta) == pytest.approx(seen.loss(0.999 * theta) - seen.loss(theta))
+    assert 1e-6 < excess(0.999 * theta) < excess(0.5 * theta)
+    assert excess(3 * FLAT.bound * theta / np.linalg.norm(theta)) == np.inf
+    assert excess(None) == np.inf  # not a member of the class
 
 
 def test_random_fourier_features_approximate_the_gaussian_kernel():
@@ -149,36 +167,24 @@ def test_polynomials_count():
 
 
 @pytest.fixture(scope="module")
-def task():
-    return Spec.of("lqr", "pure-low-switch", classes="linear", dimension=1, measurements=1500, radius_scale=0.2).build()
+def loop():
+    algorithm = Algorithm(Uniform(), OnExcessLoss(), LinearSets(radius="anytime"))
+    return algorithm.build(lqr(dimension=1), Budget(1500))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_plans_are_optimistic_and_the_truth_is_covered(task, seed):
-    steps = list(task.loop.run(task.loop.init(Key.from_seed(seed))))
-    records = [{"episodes": record.block.episodes, **task.probe(state, record)} for state, record in steps]
-    metrics = task.metrics(steps[-1][0], records)
-    assert metrics["covered"]
-    error = max(record.info["value_error"] for _, record in steps if record.updated) + metrics["truth_error"]
-    for state, _ in steps:
-        assert state.learner.value >= metrics["optimum"] - 3 * error
-    assert 1 <= steps[-1][0].ledger.updates <= 20
-    assert metrics["gap_last"] < 0.4 * metrics["gap_curve"][0][1]  # and something was learned
-
-
-def test_statistics_are_those_of_the_data(task):
-    learner = task.loop.learner
-    *_, (state, _) = (step for step, _ in zip(task.loop.run(task.loop.init(Key.from_seed(1))), range(60), strict=False))
-    seen = state.data.view.rows()
+def test_statistics_are_those_of_the_data(loop):
+    learner = loop.learner
+    *_, (state, _) = (step for step, _ in zip(loop.run(loop.init(Key.from_seed(1))), range(60), strict=False))
+    seen = state.data.all.rows()
     phi = np.concatenate([seen.x[:, 0], seen.u[:, 0]], axis=1).astype(np.float64)
     assert np.allclose(state.learner.drift_fit.gram, phi.T @ phi, rtol=1e-5)
     assert np.allclose(state.learner.drift_fit.cross, phi.T @ seen.y[:, 0], rtol=1e-4, atol=1e-4)
-    assert learner.excess(state.learner, state.data, Key(0))[0].drift >= -1e-9
+    assert learner.excess_loss(state.learner, state.data, Key(0))[0].drift >= -1e-9
 
 
-def test_features_that_are_not_finite_are_named(task):
-    learner = task.loop.learner
-    state = task.loop.init(Key.from_seed(0)).learner
+def test_features_that_are_not_finite_are_named(loop):
+    learner = loop.learner
+    state = loop.init(Key.from_seed(0)).learner
     far = Measurements(
         np.zeros((1, 1)), np.full((1, 1, 1), np.inf), np.zeros((1, 1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1))
     )

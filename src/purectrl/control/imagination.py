@@ -1,65 +1,78 @@
 """Rollouts of a policy under the learned model: states, controls, and the reward that is planned with.
 
-Far from the goal the reward b is zero in float32 and has no slope. The mixture b̃ = 0.34 b + 0.33 b^(1/4) + 0.33 b^(1/16) has
-one, and the same maximum; it is what is planned with. A policy is judged by b alone.
+Far from the goal the reward b of a mechanical system is zero in float32 and has no gradient. The mixture
+b̃ = 0.34 b + 0.33 b^(1/4) + 0.33 b^(1/16) has one, and the same maximum; it is planned with. A policy is evaluated by b.
 """
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from purectrl.control.integrate import Integrator
 from purectrl.control.policy import Actor
-from purectrl.core.errors import require
-from purectrl.core.problem import Array
+from purectrl.control.settings import PlanSettings
+from purectrl.control.termination import survival
+from purectrl.systems.mechanical import MechanicalSystem
 
 MIXTURE = ((0.34, 1.0), (0.33, 4.0), (0.33, 16.0))
 """Weights and roots of b̃."""
-SETTLED = 3.0
-"""Seconds after which an imagined test counts, as in the real one."""
+TEST_SECONDS, TRANSIENT_SHARE = 10.0, 0.3
+"""Length of an imagined test, and the share at its beginning that does not count: 3 s, as for mechanical systems."""
 
 
-class World(Protocol):
-    """What imagination needs besides the drift: a `Mechanism` knows it, for other systems it is learned."""
+class TaskModel(Protocol):
+    """What imagination needs besides the drift: known for a mechanical system, learned for others."""
 
-    control_cost: float
+    @property
+    def reward_range(self) -> tuple[float | Array, float | Array]:
+        """The range of the reward, in its unit."""
+        ...
 
-    def start(self, key: Array) -> Array:
+    @property
+    def reward_unit(self) -> float | Array:
+        """What the rewards below are multiplied by to obtain those of the problem."""
+        ...
+
+    def sample_initial_state(self, key: Array) -> Array:
         """x(0) [d]."""
         ...
 
-    def log_reward(self, x: Array, u: Array) -> Array:
-        """What `Improving.planned` makes the planned reward of: x [..., d], u [..., k] -> [...]."""
-        ...
-
     def reward(self, x: Array, u: Array) -> Array:
-        """What a policy is judged by, with the same shapes."""
+        """What a policy is evaluated by; x [..., d], u [..., k] -> [...]."""
+        ...
+
+    def log_reward(self, x: Array, u: Array) -> Array:
+        """The logarithm of the reward, or the reward itself if it is not known to be positive; same shapes."""
+        ...
+
+    def planning_reward(self, x: Array, u: Array, penalty: Array) -> Array:
+        """b̃, of which `penalty` [...] is subtracted before it is transformed; same shapes."""
         ...
 
 
-class Model(Protocol):
-    """What imagination needs of a dynamics model: (x [members, rows, d], u [members, rows, k]) -> [members, rows, d]."""
+class ImaginationModel(Protocol):
+    """A dynamics model as imagination sees it: a pytree."""
 
     @property
-    def mechanism(self) -> World:
-        """Where episodes start and what is rewarded."""
+    def task(self) -> TaskModel:
+        """Reward and initial distribution."""
         ...
 
     @property
     def members(self) -> int:
-        """Number of members."""
+        """Number of ensemble members."""
         ...
 
     def drift(self, x: Array, u: Array) -> Array:
-        """dx/dt under each member."""
+        """dx/dt under each member; x [members, rows, d], u [members, rows, k] -> [members, rows, d]."""
         ...
 
-    def pick(self, members: Array) -> "Model":
+    def select_members(self, members: Array) -> Self:
         """Some members, by number."""
         ...
 
@@ -70,82 +83,55 @@ def mixture(log_b: Array) -> Array:
     >>> float(mixture(jnp.log(1.0)))
     1.0
     """
-    return sum(weight * jnp.exp(log_b / root) for weight, root in MIXTURE)
+    (weight, root), *others = MIXTURE
+    return sum((weight * jnp.exp(log_b / root) for weight, root in others), weight * jnp.exp(log_b / root))
 
 
 @dataclass(frozen=True)
-class Improving:
-    """How the policy is improved.
+class MechanicalTask:
+    """The task model of a mechanical system, whose reward and initial distribution are known."""
 
-    Main arguments:
-        iterations: steps of the actor; five snapshots of it compete at the end.
-        rows, members: imagined rollouts a step, under that many members of the ensemble, drawn anew each time.
-        horizon, discount: H and τ, in seconds.
-        optimistic: False gives each start one member, and the objective is the mean over members. True gives each start all
-            members drawn, and takes the best of them: the optimistic plan of Algorithm 1, line 3, with the ensemble as F_n.
-
-    Other arguments:
-        step: seconds for which an imagined control is held.
-        actor_rate, critic_rate: of Adam; the actor's falls to a twentieth along a cosine.
-        critic_steps, critic_rows: steps of the critic for one of the actor, and imagined states in each.
-        target_rate: how fast the target copy of the critic follows.
-        costate: limit of the gradient that flows back through one state of a rollout, in units of an equal share.
-        noise, noise_time: largest size and correlation time of the noise on imagined controls, before tanh.
-        calm: weight of the squared control before tanh, which keeps tanh from saturating.
-        box, rewarded, chained: shares of starts from the initial box, from rewarded states in the data and from the ends of
-            the rollouts before; the rest are any states in the data.
-        snapshots: how many.
-        planned: log b -> the reward that is planned with, b̃.
-    """
-
-    iterations: int = 450
-    rows: int = 48
-    members: int = 3
-    horizon: float = 3.0
-    discount: float = 5.0
-    optimistic: bool = False
-    step: float = 0.1
-    actor_rate: float = 2e-3
-    critic_rate: float = 1e-3
-    critic_steps: int = 4
-    critic_rows: int = 256
-    target_rate: float = 0.03
-    costate: float = 10.0
-    noise: float = 0.3
-    noise_time: float = 0.4
-    calm: float = 0.003
-    box: float = 0.4
-    rewarded: float = 0.2
-    chained: float = 0.3
-    snapshots: int = 5
-    planned: Callable[[Array], Array] = mixture
-
-    def __post_init__(self) -> None:
-        require(self.rows % self.members == 0, f"rows: {self.rows} rollouts cannot be shared by {self.members} members")
-        require(self.iterations >= self.snapshots, f"iterations: at least {self.snapshots}, not {self.iterations}")
-        require(self.horizon >= self.step, f"horizon: must hold a step of {self.step} s, not {self.horizon}")
+    system: MechanicalSystem
+    reward_unit: float = 1.0
 
     @property
-    def steps(self) -> int:
-        """Steps of an imagined rollout."""
-        return round(self.horizon / self.step)
+    def reward_range(self) -> tuple[float, float]:
+        """The range of the reward."""
+        return self.system.reward_range
+
+    def sample_initial_state(self, key: Array) -> Array:
+        """x(0) [2·nq]."""
+        return self.system.sample_initial_state(key)
+
+    def reward(self, x: Array, u: Array) -> Array:
+        """b(x, u)."""
+        return self.system.reward(x, u)
+
+    def log_reward(self, x: Array, u: Array) -> Array:
+        """The logarithm of b, without its control cost."""
+        return self.system.log_reward(x, u)
+
+    def planning_reward(self, x: Array, u: Array, penalty: Array) -> Array:
+        """The mixture b̃ with log b lowered by the penalty."""
+        return mixture(self.system.log_reward(x, u) - penalty) - self.system.control_cost * (u**2).sum(axis=-1)
 
 
 class Region(NamedTuple):
-    """Where to plan: measured states, and how far imagination may go."""
+    """Where to plan: measured states, and limits of the imagined ones."""
 
     states: Array
-    """Measured states inside the limits [rows, 2·nq], zero beyond `count`."""
-    count: Array
+    """Measured states inside the limits [rows, d], zero beyond `size`."""
+    size: Array
+    """The number of states."""
     limits: Array
-    """Largest size of each number of the state [2·nq]; angles are free."""
+    """Largest size of each coordinate of the state [d]; angles have no limit."""
 
 
 class Imagined(NamedTuple):
-    """Rollouts under the model; the last axis but one of each is a row, the one before it a member."""
+    """Rollouts under the model; the last axis but one of each numbers rows, the one before it members."""
 
     x: Array
-    """States after each step [steps, members, rows, 2·nq]."""
+    """States after each step [steps, members, rows, d]."""
     u: Array
     """Controls held during each step [steps, members, rows, k]."""
     z: Array
@@ -153,33 +139,39 @@ class Imagined(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def clip_costate(x: Array, limit: float) -> Array:
-    """x [..., d] itself; its gradient is cut to the norm `limit` in each row, and is zero where it is not finite."""
+def clip_state_gradient(x: Array, limit: float) -> Array:
+    """x [..., d] itself; its gradient is clipped to the norm `limit` in each row, and zero where it is not finite."""
     return x
 
 
-def _clip_backward(limit: float, _: None, slope: Array) -> tuple[Array]:
-    slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
-    norm = jnp.sqrt((slope**2).sum(axis=-1, keepdims=True) + 1e-20)
-    return (slope * jnp.minimum(1.0, limit / norm),)
+def _clip_backward(limit: float, _: None, gradient: Array) -> tuple[Array]:
+    gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+    norm = jnp.sqrt((gradient**2).sum(axis=-1, keepdims=True) + 1e-20)
+    return (gradient * jnp.minimum(1.0, limit / norm),)
 
 
-clip_costate.defvjp(lambda x, limit: (x, None), _clip_backward)
+clip_state_gradient.defvjp(lambda x, limit: (x, None), _clip_backward)
 
 
 def imagine(
-    improving: Improving, integrate: Integrator, model: Model, actor: Actor, starts: Array, noise: Array, limits: Array
+    plan: PlanSettings,
+    integrate: Integrator,
+    model: ImaginationModel,
+    actor: Actor,
+    starts: Array,
+    noise: Array,
+    limits: Array,
 ) -> Imagined:
-    """Rolls the actor out under the model from `starts` [members, rows, 2·nq], with `noise` [steps, members, rows, k].
+    """Rolls the actor out under the model from `starts` [members, rows, d], with `noise` [steps, members, rows, k].
 
-    A state that has left twice the limits is drawn back, but its gradient is not: clipped for good, it would never learn to
-    come home.
+    A state beyond twice the limits is clipped, but its gradient is not: with a zero gradient the policy could not learn to
+    return.
     """
-    costate = improving.costate / math.prod(starts.shape[:-1])
-    gap = jnp.full((*starts.shape[:-1], 1), improving.step)
+    limit = plan.state_grad_clip / math.prod(starts.shape[:-1])
+    gap = jnp.full((*starts.shape[:-1], 1), plan.step)
 
     def advance(x: Array, noise: Array) -> tuple[Array, Imagined]:
-        x = clip_costate(x, costate)
+        x = clip_state_gradient(x, limit)
         x = x + jax.lax.stop_gradient(jnp.clip(x, -2 * limits, 2 * limits) - x)
         z = actor.before_tanh(x) + noise
         u = actor.squash(z)
@@ -189,17 +181,18 @@ def imagine(
     return jax.lax.scan(advance, starts, noise)[1]
 
 
-def planned_reward(improving: Improving, world: World, seen: Imagined, limits: Array) -> Array:
-    """b̃ of each step [steps, members, rows]; log b is lowered where a state is beyond its limit."""
+def planned_reward(task: TaskModel, seen: Imagined, limits: Array) -> Array:
+    """b̃ of each step [steps, members, rows], lower where a state is beyond its limit, and zero after the end."""
     beyond = jax.nn.relu(jnp.abs(seen.x) / limits - 1)
-    log_b = world.log_reward(seen.x, seen.u) - (beyond**2).sum(axis=-1)
-    return improving.planned(log_b) - world.control_cost * (seen.u**2).sum(axis=-1)
+    rewards = task.planning_reward(seen.x, seen.u, (beyond**2).sum(axis=-1))
+    alive = survival(task, seen.x)
+    return rewards if alive is None else rewards * alive.before
 
 
-def control_noise(improving: Improving, key: Array, shape: tuple[int, ...]) -> Array:
-    """An Ornstein-Uhlenbeck process in time for each row, [steps, members, rows, k], of a size drawn for each row."""
+def control_noise(plan: PlanSettings, key: Array, shape: tuple[int, ...]) -> Array:
+    """An Ornstein-Uhlenbeck process in time for each row, [steps, members, rows, k], with a size drawn for each row."""
     first_key, steps_key, size_key = jax.random.split(key, 3)
-    keep = math.exp(-improving.step / improving.noise_time)
+    keep = math.exp(-plan.step / plan.noise_time)
     kicks = math.sqrt(1 - keep**2) * jax.random.normal(steps_key, shape)
 
     def advance(z: Array, kick: Array) -> tuple[Array, Array]:
@@ -207,23 +200,24 @@ def control_noise(improving: Improving, key: Array, shape: tuple[int, ...]) -> A
         return z, z
 
     _, noise = jax.lax.scan(advance, jax.random.normal(first_key, shape[1:]), kicks)
-    return improving.noise * jax.random.uniform(size_key, (1, *shape[1:-1], 1)) * noise
+    return plan.noise * jax.random.uniform(size_key, (1, *shape[1:-1], 1)) * noise
 
 
 def imagined_test(
-    improving: Improving,
+    plan: PlanSettings,
     integrate: Integrator,
-    model: Model,
+    model: ImaginationModel,
     actor: Actor,
     key: Array,
     limits: Array,
-    seconds: float = 10.0,
     episodes: int = 8,
 ) -> Array:
-    """The true reward b after the first three seconds of imagined tests from the box, for each member [members]."""
-    starts = jax.vmap(model.mechanism.start)(jax.random.split(key, episodes))
+    """The mean reward b after the transient of imagined episodes from initial states, for each member [members]."""
+    steps = max(round(TEST_SECONDS / plan.step), plan.rollout_steps)
+    starts = jax.vmap(model.task.sample_initial_state)(jax.random.split(key, episodes))
     starts = jnp.broadcast_to(starts, (model.members, *starts.shape))
-    silence = jnp.zeros((round(seconds / improving.step), *starts.shape[:-1], actor.mechanism.control_dim))
-    seen = imagine(improving, integrate, model, actor, starts, silence, limits)
-    rewards = model.mechanism.reward(seen.x, seen.u)[round(SETTLED / improving.step) :]
+    no_noise = jnp.zeros((steps, *starts.shape[:-1], actor.spec.control_dim))
+    seen = imagine(plan, integrate, model, actor, starts, no_noise, limits)
+    rewards, alive = model.task.reward(seen.x, seen.u), survival(model.task, seen.x)
+    rewards = (rewards if alive is None else rewards * alive.before)[round(TRANSIENT_SHARE * steps) :]
     return jnp.nan_to_num(rewards).mean(axis=(0, 2))

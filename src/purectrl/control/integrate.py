@@ -2,19 +2,20 @@
 
 An integrator is a plain function `integrate(rate, x, gap) -> x after the gap`:
 
-    rate    (x [..., d], s) -> dx/dt [..., d], where s in [0, 1] is the share of the gap that has passed
+    rate    (x [..., d], s) -> dx/dt [..., d], where s in [0, 1] is the elapsed share of the gap
     x       states [..., d]
     gap     seconds [..., 1], one for each row, so that rows with different times between measurements share a program
 """
 
+import functools
 from collections.abc import Callable
 
 import diffrax
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from purectrl.core.errors import require
-from purectrl.core.problem import Array
 
 Rate = Callable[[Array, Array], Array]
 Integrator = Callable[[Rate, Array, Array], Array]
@@ -22,7 +23,7 @@ Drift = Callable[[Array, Array], Array]
 
 
 def midpoint(rate: Rate, x: Array, gap: Array) -> Array:
-    """One step of the explicit midpoint rule, x [..., d] -> [..., d]: an error of order gap³, for two evaluations.
+    """One step of the explicit midpoint rule, x [..., d] -> [..., d]: an error of order gap³ with two evaluations.
 
     >>> round(midpoint(lambda x, s: -x, jnp.array([1.0]), jnp.array([0.1])).item(), 4)  # e^(−0.1) = 0.9048
     0.905
@@ -31,8 +32,14 @@ def midpoint(rate: Rate, x: Array, gap: Array) -> Array:
     return x + gap * rate(half, jnp.asarray(0.5))
 
 
+def euler(rate: Rate, x: Array, gap: Array) -> Array:
+    """One Euler step, x [..., d] -> [..., d]: the exact inverse of y = (x(t + gap) − x(t))/gap."""
+    return x + gap * rate(x, jnp.asarray(0.0))
+
+
+@functools.cache
 def midpoint_in(steps: int) -> Integrator:
-    """`steps` midpoint steps a gap, for gaps that are too long for one."""
+    """`steps` midpoint steps per gap, for gaps that are too long for one."""
     require(steps >= 1, f"steps: a gap needs at least one step, not {steps}")
 
     def integrate(rate: Rate, x: Array, gap: Array) -> Array:
@@ -44,23 +51,26 @@ def midpoint_in(steps: int) -> Integrator:
     return integrate
 
 
-def dopri5(rtol: float = 1e-4, atol: float = 1e-5, most_steps: int = 256) -> Integrator:
+@functools.cache
+def dopri5(rtol: float = 1e-4, atol: float = 1e-5, max_steps: int = 256) -> Integrator:
     """Dormand and Prince's adaptive method of order 5 (Diffrax), which the paper uses. All rows share the step size.
 
-    Where `most_steps` are not enough, as under a model that has diverged, the result is NaN: an update can be rolled back, a
-    program that has ended cannot.
+    If `max_steps` do not suffice, as under a model that has diverged, the result is NaN: the update is then rolled back,
+    whereas an exception would end the run.
     """
 
     def integrate(rate: Rate, x: Array, gap: Array) -> Array:
         solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda s, x, _: gap * rate(x, s)),  # in units of the gap, so that rows may differ in theirs
+            diffrax.ODETerm(
+                lambda s, x, _: gap * rate(x, jnp.asarray(s))
+            ),  # in units of the gap, so that rows may differ in theirs
             diffrax.Dopri5(),
             t0=0.0,
             t1=1.0,
             dt0=None,
             y0=x,
             stepsize_controller=diffrax.PIDController(rtol, atol),
-            max_steps=most_steps,
+            max_steps=max_steps,
             throw=False,
         )
         assert solution.ys is not None

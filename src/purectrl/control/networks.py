@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as plain arrays, so that ten networks are one batched product and not ten small ones."""
+"""Multilayer perceptrons as plain arrays: an ensemble is evaluated as one batched product."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-
-from purectrl.core.problem import Array
+from jax import Array
+from jaxtyping import Float
 
 
 class Layer(NamedTuple):
@@ -16,7 +16,7 @@ class Layer(NamedTuple):
     weight: Array
     """[..., inputs, outputs]."""
     bias: Array
-    """[..., 1, outputs], or [outputs] where there is one network."""
+    """[..., 1, outputs], or [outputs] if there is one network."""
 
 
 def glorot(generator: np.random.Generator, sizes: Sequence[int], members: int | None = None) -> tuple[Layer, ...]:
@@ -32,11 +32,13 @@ def glorot(generator: np.random.Generator, sizes: Sequence[int], members: int | 
     return tuple(layers)
 
 
-def perceptron(layers: Sequence[Layer], x: Array, activation: Callable[[Array], Array]) -> Array:
-    """x [..., rows, inputs] -> [..., rows, outputs], with `activation` after every layer but the last.
+def mlp(
+    layers: Sequence[Layer], x: Float[Array, "*members rows inputs"], activation: Callable[[Array], Array]
+) -> Float[Array, "*members rows outputs"]:
+    """The multilayer perceptron with `activation` after every layer but the last.
 
     >>> line = (Layer(jnp.array([[2.0]]), jnp.array([1.0])),)
-    >>> perceptron(line, jnp.array([[3.0]]), jnp.tanh).tolist()
+    >>> mlp(line, jnp.array([[3.0]]), jnp.tanh).tolist()
     [[7.0]]
     """
     for layer in layers[:-1]:

@@ -1,67 +1,45 @@
-"""Actor and critic, and what an episode executes: the actor with smooth noise."""
+"""Actor and critic, and the policy that an episode executes: the actor with smooth exploration noise."""
 
-from typing import NamedTuple, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jaxtyping import Float
 
-from purectrl.control.networks import Layer, glorot, perceptron
-from purectrl.core.problem import Array
-
-
-class Interface(Protocol):
-    """What actor and critic know of a system: how it is seen and how far it can be pushed. A `Mechanism` says it."""
-
-    @property
-    def feature_dim(self) -> int:
-        """Numbers in an observation."""
-        ...
-
-    @property
-    def control_dim(self) -> int:
-        """Numbers in a control."""
-        ...
-
-    @property
-    def u_max(self) -> float:
-        """Their limit."""
-        ...
-
-    def observe(self, x: Array) -> Array:
-        """x [..., d] -> features [..., feature_dim]."""
-        ...
+from purectrl.control.exploration import SmoothNoise
+from purectrl.control.networks import Layer, glorot, mlp
+from purectrl.systems.spec import Control, StateSpec
 
 
 class Actor(eqx.Module):
-    """π(x) = u_max · tanh(network(features of x / scale)), with ReLU layers."""
+    """π(x) = mid + half range · tanh(network(features of x / scale)) within the control limits, with ReLU layers."""
 
     layers: tuple[Layer, ...]
     scale: Array
     """What each feature is divided by [features]."""
-    mechanism: Interface = eqx.field(static=True)
+    spec: StateSpec = eqx.field(static=True)
 
     @classmethod
-    def random(
-        cls, generator: np.random.Generator, mechanism: Interface, hidden: tuple[int, ...] = (200,) * 2
-    ) -> "Actor":
-        """A policy that does little at first: its last layer is a tenth of Glorot's."""
-        *layers, last = glorot(generator, (mechanism.feature_dim, *hidden, mechanism.control_dim))
-        return cls((*layers, Layer(0.1 * last.weight, last.bias)), jnp.ones(mechanism.feature_dim), mechanism)
+    def random(cls, generator: np.random.Generator, spec: StateSpec, hidden: tuple[int, ...] = (200,) * 2) -> "Actor":
+        """A policy with small controls at first: its last layer is a tenth of Glorot's."""
+        *layers, last = glorot(generator, (spec.feature_dim, *hidden, spec.control_dim))
+        return cls((*layers, Layer(0.1 * last.weight, last.bias)), jnp.ones(spec.feature_dim), spec)
 
-    def before_tanh(self, x: Array) -> Array:
-        """x [..., 2·nq] -> [..., k]."""
-        features = self.mechanism.observe(x) / jax.lax.stop_gradient(self.scale)
-        return perceptron(self.layers, features, jax.nn.relu)
+    def before_tanh(self, x: Float[Array, "*rows d"]) -> Float[Array, "*rows k"]:
+        """The control before it is mapped into its limits."""
+        features = self.spec.featurize(x) / jax.lax.stop_gradient(self.scale)
+        return mlp(self.layers, features, jax.nn.relu)
 
-    def __call__(self, x: Array) -> Array:
-        """x [..., 2·nq] -> u [..., k]."""
+    def __call__(self, x: Float[Array, "*rows d"]) -> Float[Array, "*rows k"]:
+        """The control at state x."""
         return self.squash(self.before_tanh(x))
 
-    def squash(self, z: Array) -> Array:
+    def squash(self, z: Float[Array, "*rows k"]) -> Float[Array, "*rows k"]:
         """Controls within their limits."""
-        return self.mechanism.u_max * jnp.tanh(z)
+        return self.spec.unscale_control(jnp.tanh(z))
 
 
 class Critic(eqx.Module):
@@ -69,30 +47,54 @@ class Critic(eqx.Module):
 
     layers: tuple[Layer, ...]
     scale: Array
-    mechanism: Interface = eqx.field(static=True)
+    spec: StateSpec = eqx.field(static=True)
 
     @classmethod
-    def random(
-        cls, generator: np.random.Generator, mechanism: Interface, hidden: tuple[int, ...] = (200,) * 2
-    ) -> "Critic":
+    def random(cls, generator: np.random.Generator, spec: StateSpec, hidden: tuple[int, ...] = (200,) * 2) -> "Critic":
         """A critic with random weights."""
-        return cls(glorot(generator, (mechanism.feature_dim, *hidden, 1)), jnp.ones(mechanism.feature_dim), mechanism)
+        return cls(glorot(generator, (spec.feature_dim, *hidden, 1)), jnp.ones(spec.feature_dim), spec)
 
-    def __call__(self, x: Array) -> Array:
-        """x [..., 2·nq] -> value [...]."""
-        features = self.mechanism.observe(x) / jax.lax.stop_gradient(self.scale)
-        return perceptron(self.layers, features, jnp.tanh)[..., 0]
+    def __call__(self, x: Float[Array, "*rows d"]) -> Float[Array, "*rows"]:
+        """The value of state x."""
+        features = self.spec.featurize(x) / jax.lax.stop_gradient(self.scale)
+        return mlp(self.layers, features, jnp.tanh)[..., 0]
+
+    def in_units(self, growth: Array) -> "Critic":
+        """The same values after the unit of reward became `growth` times as large."""
+        *layers, last = self.layers
+        last = Layer(last.weight / growth, last.bias / growth)
+        return eqx.tree_at(lambda critic: critic.layers, self, (*layers, last))
 
 
-class Behaviour(NamedTuple):
-    """What an episode executes: u = u_max · tanh(follow · z(x) + amplitude · noise(t)), where z is the actor before tanh."""
+class BehaviorPolicy(eqx.Module):
+    """What an episode executes: u = mid + half range · tanh(use_actor · z(x) + noise(t)), where z is the actor before tanh.
+
+    Main arguments:
+        actor: the policy without noise.
+        use_actor: 1 executes the actor; 0, before the first update, explores at random.
+        amplitudes: sizes of the noise in one episode after the other, repeated [levels].
+        noise: the process that is scaled by them.
+    """
 
     actor: Actor
-    follow: float
-    """1 follows the actor; 0, before the first update, explores at random."""
-    amplitudes: Array
-    """Size of the noise in one episode after the other, over and over [levels]."""
+    use_actor: float
+    amplitudes: Any
+    noise: SmoothNoise = eqx.field(static=True)
 
-    def control(self, x: Array, noise: Array) -> Array:
-        """x [2·nq], noise [k], its amplitude in it, -> u [k]."""
-        return self.actor.squash(self.follow * self.actor.before_tanh(x) + noise)
+    def __call__(self, x: Float[Array, "*rows d"], t: Any = 0.0) -> Float[Array, "*rows k"]:
+        """The actor without noise; it does not depend on the time t."""
+        return self.actor(x)
+
+    def explore(self, key: Array, episode: Any) -> Control:
+        """(x [d], t) -> u [k] in episode `episode` of a batch, with noise drawn from the JAX key; traceable by JAX."""
+        amplitude = jnp.asarray(self.amplitudes)[episode % len(self.amplitudes)]
+        knots = amplitude * self.noise.draw(key, self.actor.spec.control_dim)
+        return lambda x, t: self.control(x, self.noise.at(knots, t))
+
+    def without_noise(self) -> "BehaviorPolicy":
+        """The same policy with amplitudes of zero, for evaluations in a simulator."""
+        return BehaviorPolicy(self.actor, self.use_actor, np.zeros(1, np.float32), self.noise)
+
+    def control(self, x: Float[Array, " d"], noise: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The control at state x with given noise, its amplitude included."""
+        return self.actor.squash(self.use_actor * self.actor.before_tanh(x) + noise)

@@ -1,11 +1,11 @@
-"""Errors that a user can act on: each names the argument, says why it is wrong and what would be right."""
+"""Errors and warnings that a user can act on: each names the argument, says why it is wrong and what would be right."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class PurectrlError(Exception):
-    """Base of every error that `purectrl` raises on purpose; the command line turns it into exit status 2."""
+    """Base class of the errors that `purectrl` raises; the command line turns it into exit status 2."""
 
 
 class InputError(PurectrlError, ValueError):
@@ -13,7 +13,7 @@ class InputError(PurectrlError, ValueError):
 
 
 class BudgetError(PurectrlError):
-    """The ledger was asked to spend more than the budget holds."""
+    """More was requested than the budget holds."""
 
 
 class MeasurementError(PurectrlError, ValueError):
@@ -21,7 +21,23 @@ class MeasurementError(PurectrlError, ValueError):
 
 
 class StoreError(PurectrlError):
-    """A run directory cannot be used as asked."""
+    """A run directory cannot be used as requested."""
+
+
+class TimeLimit(Exception):  # noqa: N818 (not an error: the run is saved and can be resumed)
+    """A run was stopped since its seconds are over."""
+
+
+class UnsupportedError(InputError):
+    """A problem and an algorithm that do not go together."""
+
+
+class DivergenceWarning(UserWarning):
+    """Part of an update diverged and was rolled back."""
+
+
+class PlanningWarning(UserWarning):
+    """The planner, and not the data, limits what is learned."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -47,6 +63,6 @@ def choose(kind: str, name: str, choices: Iterable[str]) -> str:
     choices = sorted(choices)
     if name in choices:
         return name
-    near = difflib.get_close_matches(str(name), choices, n=1)
+    near = difflib.get_close_matches(str(name)[:100], choices, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise InputError(f"unknown {kind} {name!r}: {hint}(one of: {', '.join(choices)})")
+    raise InputError(f"unknown {kind} {name!r:.60}: {hint}(one of: {', '.join(choices)})")

@@ -1,7 +1,7 @@
-"""Random keys: values that say which random numbers come next, with no generator that remembers.
+"""Random keys: explicit values that determine random numbers, without a generator that has state.
 
-A key is 128 bits. New ones are derived by hashing, so the numbers of step 7 depend on the seed and on "step 7" alone, never
-on how many numbers were drawn before. That is what lets a stopped run go on bit for bit.
+A key has 128 bits. New keys are derived by hashing, so the random numbers of step 7 depend on the seed and on "step 7"
+only, never on how many numbers were drawn before. A run that was stopped can therefore resume bit for bit.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class Key(NamedTuple):
         return Key(int.from_bytes(self._hash(names, 16), "little"))
 
     def split(self, *names: int | str) -> "tuple[Key, Key, Key, Key]":
-        """Four keys for one named purpose, for the price of one hash."""
+        """Four keys for one named purpose, from one hash."""
         digest = self._hash(names, 64)
         return (
             Key(int.from_bytes(digest[:16], "little")),
@@ -48,11 +48,11 @@ class Key(NamedTuple):
         return hashlib.blake2b(f"{self.bits:x} {plain}".encode(), digest_size=size).digest()
 
     def generator(self) -> np.random.Generator:
-        """A new NumPy generator that starts where this key says."""
+        """A new NumPy generator seeded with this key."""
         return np.random.Generator(np.random.Philox(key=np.array([self.bits & MASK, self.bits >> 64], np.uint64)))
 
-    def fraction(self) -> float:
-        """One uniform number in [0, 1): the key's own upper bits."""
+    def uniform_scalar(self) -> float:
+        """One uniform number in [0, 1), from the upper bits of the key."""
         return (self.bits >> 75) * 2.0**-53
 
     def uniform(self, *shape: int) -> np.ndarray:
@@ -63,13 +63,13 @@ class Key(NamedTuple):
         """
         size = math.prod(shape)
         if size == 1:
-            return np.full(shape, self.fraction())
+            return np.full(shape, self.uniform_scalar())
         if not 1 < size <= 8:
             return self.generator().random(shape)
         return (np.frombuffer(self._hash(("uniform",), 8 * size), np.uint64) >> 11).reshape(shape) * 2.0**-53
 
-    def words(self) -> np.ndarray:
-        """Two 32-bit words [2], as `jax.random.wrap_key_data` takes them."""
+    def jax_key_data(self) -> np.ndarray:
+        """Two 32-bit words [2] for `jax.random.wrap_key_data`."""
         return np.array([self.bits & 0xFFFFFFFF, self.bits >> 32 & 0xFFFFFFFF], np.uint32)
 
 

@@ -10,7 +10,7 @@ from purectrl.core.errors import MeasurementError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """What was seen in some episodes, m times in each. Shapes are checked on entry; the arrays are read-only.
+    """Measurements of some episodes, m per episode or fewer. Shapes are checked on construction; the arrays are read-only.
 
     Main arguments:
         t: times [episodes, m], sorted within an episode.
@@ -20,11 +20,17 @@ class Measurements:
     Other arguments:
         y: measured drifts, shaped as `x`; None where the drift is known.
         r: measured rewards [episodes, m]; None where the reward is known.
+        count: how many measurements each episode has [episodes], if some have fewer than m: the first ones of each row. What
+            follows them in the other arrays has no meaning.
+        final: the state in which each episode terminated [episodes, *state], NaN where it did not.
 
     >>> one = Measurements(t=np.zeros((1, 2)), x=np.zeros((1, 2, 3)), u=np.zeros((1, 2, 1)), r=np.zeros((1, 3)))
     Traceback (most recent call last):
     ...
     purectrl.core.errors.MeasurementError: r has shape (1, 3), expected (1, 2), one reward for each time
+    >>> short = Measurements(np.zeros((2, 3)), np.ones((2, 3, 1)), np.ones((2, 3, 1)), count=np.array([3, 1]))
+    >>> short.total, short.valid.tolist()
+    (4, [[True, True, True], [True, False, False]])
     """
 
     t: np.ndarray
@@ -32,11 +38,13 @@ class Measurements:
     u: np.ndarray
     y: np.ndarray | None = None
     r: np.ndarray | None = None
+    count: np.ndarray | None = None
+    final: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name, array in self._present():
             view = np.asarray(array).view()
-            if view.dtype.kind in "biu":  # a system that counts in integers must not make the whole data set integer
+            if view.dtype.kind in "biu" and name != "count":  # integers from one system must not make all data integer
                 view = view.astype(np.float64)
             view.setflags(write=False)
             object.__setattr__(self, name, view)
@@ -50,9 +58,24 @@ class Measurements:
             raise MeasurementError(f"y has shape {self.y.shape}, expected {self.x.shape}, one drift for each state")
         if self.r is not None and self.r.shape != lead:
             raise MeasurementError(f"r has shape {self.r.shape}, expected {lead}, one reward for each time")
+        self._check_ends()
+
+    def _check_ends(self) -> None:
+        """Raises unless `count` and `final` fit the other arrays."""
+        episodes, m = self.t.shape
+        if self.count is not None:
+            if self.count.shape != (episodes,) or self.count.dtype.kind not in "iu":
+                raise MeasurementError(
+                    f"count is {self.count.dtype} {list(self.count.shape)}, expected one integer per episode, [{episodes}]"
+                )
+            if self.count.size and not (self.count.min() >= 0 and self.count.max() <= m):
+                raise MeasurementError(f"count must be between 0 and m = {m}, got {self.count.tolist()}")
+        expected = (episodes, *self.x.shape[2:])
+        if self.final is not None and self.final.shape != expected:
+            raise MeasurementError(f"final has shape {self.final.shape}, expected {expected}, one state per episode")
 
     def _present(self) -> list[tuple[str, np.ndarray]]:
-        pairs = zip(NAMES, (self.t, self.x, self.u, self.y, self.r), strict=True)
+        pairs = zip(NAMES, (self.t, self.x, self.u, self.y, self.r, self.count, self.final), strict=True)
         return [(name, array) for name, array in pairs if array is not None]
 
     @property
@@ -62,35 +85,94 @@ class Measurements:
 
     @property
     def m(self) -> int:
-        """Measurements an episode."""
+        """The largest number of measurements per episode."""
         return self.t.shape[1]
 
-    def kinds(self) -> tuple[Any, ...]:
+    @property
+    def total(self) -> int:
+        """Number of measurements that were taken."""
+        return self.t.size if self.count is None else int(self.count.sum())
+
+    @property
+    def valid(self) -> np.ndarray:
+        """Which places of the arrays hold a measurement [episodes, m]."""
+        if self.count is None:
+            return np.ones(self.t.shape, bool)
+        return np.arange(self.m) < self.count[:, None]
+
+    @property
+    def terminated(self) -> np.ndarray:
+        """Which episodes terminated [episodes]."""
+        if self.final is None:
+            return np.zeros(self.episodes, bool)
+        return ~np.isnan(self.final).any(axis=tuple(range(1, self.final.ndim)), keepdims=True).reshape(-1)
+
+    @property
+    def repeated(self) -> np.ndarray:
+        """Which measurements show the state of the one before, and so nothing new [episodes, m]."""
+        found = np.zeros(self.t.shape, bool)
+        axes = tuple(range(2, self.x.ndim))
+        found[:, 1:] = (self.x[:, 1:] == self.x[:, :-1]).all(axis=axes)
+        return found & self.valid
+
+    def signature(self) -> tuple[Any, ...]:
         """Type and shape of one episode in each field, None where there is none: what must agree between blocks."""
-        fields = (self.t, self.x, self.u, self.y, self.r)
+        fields = (self.t, self.x, self.u, self.y, self.r, self.count, self.final)
         return tuple([None if array is None else (array.dtype, array.shape[1:]) for array in fields])
 
     def rows(self) -> "Measurements":
-        """The same measurements as episodes·m episodes of one measurement each: [n, 1, ...]."""
-        return Measurements(**{name: array.reshape(-1, 1, *array.shape[2:]) for name, array in self._present()})
+        """All measurements as episodes of one measurement each: [n, 1, ...]."""
+        arrays = [(name, array) for name, array in self._present() if name not in ("count", "final")]
+        if self.count is None:
+            return Measurements(**{name: array.reshape(-1, 1, *array.shape[2:]) for name, array in arrays})
+        return Measurements(**{name: array[self.valid][:, None] for name, array in arrays})
 
     def first(self, episodes: int) -> "Measurements":
         """The first episodes alone."""
         return Measurements(**{name: array[:episodes] for name, array in self._present()})
 
+    def after(self, episodes: int) -> "Measurements":
+        """All but the first episodes."""
+        return Measurements(**{name: array[episodes:] for name, array in self._present()})
+
+    def distinct(self) -> "Measurements":
+        """The same with one measurement for each time: of times that were measured more than once, the first.
+
+        >>> x = np.arange(3.0)[None, :, None]
+        >>> twice = Measurements(np.array([[0.1, 0.1, 0.2]]), x, x)
+        >>> twice.distinct().count.tolist(), twice.distinct().x[0, :2, 0].tolist()
+        ([2], [0.0, 2.0])
+        """
+        again = np.zeros(self.t.shape, bool)
+        again[:, 1:] = self.t[:, 1:] <= self.t[:, :-1]
+        kept = self.valid & ~again
+        if np.array_equal(kept, self.valid):
+            return self
+        order = np.argsort(~kept, axis=1, kind="stable")
+        arrays = {}
+        for name, array in self._present():
+            if name not in ("count", "final"):
+                index = order.reshape(*order.shape, *[1] * (array.ndim - 2))
+                arrays[name] = np.take_along_axis(array, index, axis=1)
+        return Measurements(**arrays, count=kept.sum(axis=1), final=self.final)
+
     def check(self, reward_range: tuple[float, float] | None = None) -> None:
         """Raises unless every number is finite and every reward inside `reward_range`."""
         for name, array in self._present():
-            if not np.isfinite(array).all():
-                episode, index = np.argwhere(~np.isfinite(array))[0][:2]
+            if name in ("count", "final"):
+                continue
+            if not np.isfinite(array if self.count is None else array[self.valid]).all():
+                wrong = ~np.isfinite(array) & self.valid.reshape(*self.t.shape, *[1] * (array.ndim - 2))
+                episode, index = np.argwhere(wrong)[0][:2]
                 raise MeasurementError(
                     f"{name} is not finite in episode {episode} of this block at time t = {self.t[episode, index]:g}: "
                     "the system has left the finite numbers; check its equations, the policy's range or the time step"
                 )
-        if self.r is not None and reward_range is not None and self.r.size:
+        if self.r is not None and reward_range is not None and self.total:
             low, high = reward_range
-            if self.r.min() < low or self.r.max() > high:
-                worst = self.r.min() if self.r.min() < low else self.r.max()
+            rewards = self.r[self.valid]
+            if rewards.min() < low or rewards.max() > high:
+                worst = rewards.min() if rewards.min() < low else rewards.max()
                 raise MeasurementError(
                     f"r = {worst:g} is outside the declared range [{low:g}, {high:g}]: scale the reward or declare "
                     "its true range"
@@ -107,7 +189,7 @@ class Dataset:
     >>> block = Measurements(t=np.zeros((2, 1)), x=np.ones((2, 1, 3)), u=np.ones((2, 1, 1)))
     >>> one = Dataset().append(block)
     >>> two = one.append(block)
-    >>> one.episodes, two.episodes, two.view.x.shape
+    >>> one.episodes, two.episodes, two.all.x.shape
     (2, 4, (4, 1, 3))
     """
 
@@ -118,7 +200,7 @@ class Dataset:
         self.episodes = 0
         if block is not None:
             arrays = {name: array.copy() for name, array in block._present()}
-            self._buffer = _Buffer(arrays, block.episodes, block.kinds())
+            self._buffer = _Buffer(arrays, block.episodes, block.signature())
             self.episodes = block.episodes
 
     def append(self, block: Measurements) -> "Dataset":
@@ -135,7 +217,7 @@ class Dataset:
         return new
 
     @property
-    def view(self) -> Measurements:
+    def all(self) -> Measurements:
         """Everything, without copying."""
         if not self.episodes:
             raise MeasurementError("the data set is empty: no episode has been measured yet")
@@ -143,7 +225,7 @@ class Dataset:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that are present, by name; empty when nothing was measured."""
-        return dict(self.view._present()) if self.episodes else {}
+        return dict(self.all._present()) if self.episodes else {}
 
 
 @dataclass(slots=True)
@@ -152,14 +234,14 @@ class _Buffer:
 
     arrays: dict[str, Any]
     filled: int
-    kinds: tuple[Any, ...]
+    signature: tuple[Any, ...]
 
     def room_for(self, start: int, total: int, block: Measurements) -> "_Buffer":
         """This buffer if rows `start` to `total` are free in it, else a copy with twice the room."""
-        if block.kinds() != self.kinds:
+        if block.signature() != self.signature:
             name, now, before = next(
                 (name, now, before)
-                for name, now, before in zip(NAMES, block.kinds(), self.kinds, strict=True)
+                for name, now, before in zip(NAMES, block.signature(), self.signature, strict=True)
                 if now != before
             )
             now, before = ("nothing" if kind is None else f"{kind[0]}{list(kind[1])}" for kind in (now, before))
@@ -171,7 +253,7 @@ class _Buffer:
         for name, array in self.arrays.items():
             grown[name] = np.empty((max(2 * capacity, total), *array.shape[1:]), array.dtype)
             grown[name][:start] = array[:start]
-        return _Buffer(grown, start, self.kinds)
+        return _Buffer(grown, start, self.signature)
 
 
 _EMPTY = _Buffer({}, 0, ())

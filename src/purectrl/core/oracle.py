@@ -1,8 +1,9 @@
-"""The only door to the true system. Whoever wants a measurement comes through here and pays."""
+"""Access to the true system: every measurement passes through the oracle, which charges the ledger."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,13 +11,14 @@ from purectrl.core.errors import MeasurementError, require
 from purectrl.core.keys import Key
 from purectrl.core.ledger import Budget, Ledger
 from purectrl.core.measurement import Measurements
-from purectrl.core.problem import Plan
+from purectrl.core.plan import Plan
+from purectrl.core.samplers import Context
 
 Rollout = Callable[[Key, Plan, np.ndarray], Measurements]
-"""(key, plan, times [episodes, m]) -> Measurements: executes `plan` in that many episodes and looks at those times."""
+"""(key, plan, times [episodes, m]) -> Measurements: executes `plan` in that many episodes and measures at those times.
 
-Keep = Callable[[Measurements], int]
-"""How many episodes of a block there are until the plan changes."""
+An episode that ends early has fewer measurements (`Measurements.count`), and only those are charged. With `count`, the times
+may also differ from the requested ones, as those of a clock do."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,18 @@ class Oracle:
     """Executes a plan on the true system, measures at the given times, charges the ledger.
 
     Main arguments:
-        rollout: the true system, all episodes of a block at once.
+        rollout: the true system, all episodes of a batch at once.
         horizon: T, the length of an episode.
-        budget: the measurements that may be taken.
+        budget: what may be spent.
 
     Other arguments:
-        reward_range: the range that measured rewards promise to stay in; None for none (Gaussian noise has none).
-        ahead: how many episodes a schedule that decides after each of them may let run at once. More than one is for
-            simulated systems alone: episodes after the decision are taken back, unpaid and unseen by anyone.
+        reward_range: the range that measured rewards must lie in; None for no check (Gaussian noise has no range).
 
-    A system that stands still, measured twice in each of three episodes:
+    A system at rest, measured twice in each of three episodes:
 
     >>> still = lambda key, plan, times: Measurements(t=times, x=np.ones((*times.shape, 1)), u=np.zeros((*times.shape, 1)))
     >>> oracle = Oracle(still, horizon=1.0, budget=Budget(10))
-    >>> block, ledger = oracle(Key(0), Plan(None, None), np.array([[0.2, 0.7]] * 3), Ledger())
+    >>> block, ledger = oracle(Key(0), np.array([[0.2, 0.7]] * 3), Context(horizon=1.0))
     >>> block.x.shape, ledger.rollouts, ledger.measurements
     ((3, 2, 1), 3, 6)
     """
@@ -46,27 +46,37 @@ class Oracle:
     horizon: float
     budget: Budget
     reward_range: tuple[float, float] | None = None
-    ahead: int = 1
+    lookahead: ClassVar[int] = 1
+    """Episodes that may run before a schedule decides; see `purectrl.core.lookahead`."""
 
-    def __post_init__(self) -> None:
-        require(self.ahead >= 1, f"ahead: at least one episode runs at a time, not {self.ahead}")
-
-    def __call__(
-        self, key: Key, plan: Plan, times: np.ndarray, ledger: Ledger, keep: Keep | None = None
-    ) -> tuple[Measurements, Ledger]:
-        """Measurements at `times` [episodes, m], cut to the first `keep(block)` episodes, and the ledger that has paid."""
+    def __call__(self, key: Key, times: np.ndarray, context: Context) -> tuple[Measurements, Ledger]:
+        """Executes `context.plan`; returns measurements at `times` [episodes, m] and the charged ledger."""
         start = time.perf_counter()
         check_times(times, self.horizon)
         episodes, m = times.shape
-        paid = ledger.charge(self.budget, rollouts=episodes, m=m)
-        block = self.rollout(key, plan, times)
-        if not np.array_equal(block.t, times):
-            raise MeasurementError(f"the rollout returned times {block.t.shape}, others {times.shape} were asked for")
+        ledger = context.ledger.charge(self.budget, rollouts=episodes, m=m)
+        block = self.rollout(key, context.plan, times)
+        if block.count is None and not np.array_equal(block.t, times):
+            raise MeasurementError(f"the rollout returned times {block.t.shape}, others {times.shape} were requested")
+        if block.count is not None:
+            check_measured_times(block, times, self.horizon)
+            ledger = ledger.refund(times.size - block.total)
         block.check(self.reward_range)
-        seconds = time.perf_counter() - start
-        if keep is not None and (kept := keep(block)) < episodes:
-            block, paid = block.first(kept), ledger.charge(self.budget, rollouts=kept, m=m)
-        return block, paid.spent(rollout=seconds)
+        return block, ledger.add_seconds(rollout=time.perf_counter() - start)
+
+
+def check_measured_times(block: Measurements, times: np.ndarray, horizon: float) -> None:
+    """Raises unless the times of a block with episodes of different length have the shape of `times`, are sorted and lie in
+    [0, horizon]."""
+    if block.t.shape != times.shape:
+        raise MeasurementError(f"the rollout returned times {block.t.shape}, others {times.shape} were requested")
+    if not block.total:
+        raise MeasurementError("the rollout returned no measurement: every episode ended before its first one")
+    seen = block.t[block.valid]
+    if not (seen.min() >= 0 and seen.max() <= horizon * (1 + 1e-9)):
+        raise MeasurementError(f"t: measured between {seen.min():g} and {seen.max():g}, outside [0, {horizon:g}]")
+    if not ((np.diff(block.t, axis=1) >= 0) | ~block.valid[:, 1:]).all():
+        raise MeasurementError("t: the times of an episode must not decrease")
 
 
 def check_times(times: np.ndarray, horizon: float) -> None:

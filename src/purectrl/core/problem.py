@@ -1,105 +1,130 @@
-"""The setting of the paper (section "Preliminaries") and the words for it.
+"""What is to be solved: the true system, what a learner may know of it, and how a policy is evaluated.
 
-symbol in the paper     here                         meaning
-----------------------  ---------------------------  --------------------------------------------------
-x(t) ∈ R^d              x                            state
-u(t) = π(x(t))          u, policy                    control, deterministic policy
-q ∈ Q                   initial                      distribution of x(0)
-f*, g*, b*              drift, diffusion, reward     dx = f*(x,u) dt + g*(x,u) dw, reward rate b* ∈ [0, 1]
-y ~ N(f*, g*²/Δ · I)    y, Measuring.step is Δ       noisy measurement of the drift
-r ~ N(b*, 1)            r, Measuring.reward_std      noisy measurement of the reward
-T                       horizon                      length of an episode
-N, m                    Budget.measurements, m       total measurements, measurements an episode
-D_n                     data                         all measurements so far
-F_n, R_n                confidence sets              models that still fit the data
-β_F, β_R                radii                        their sizes (Theorem 1)
-R(π, q, f, b)           value                        expected reward of an episode under a model
+A `Problem` contains no setting of an algorithm. The loop sees its `rollout`; the learner sees what it declares as known; the
+runner calls `evaluate`, `columns`, `summarize` and `artifacts`. A problem is immutable: `open` returns a copy that holds the
+files of one run.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import abc
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from purectrl.core.errors import require
+import numpy as np
 
-Array = Any
-"""A NumPy array or anything that behaves like one (JAX)."""
+from purectrl.core.errors import StoreError
+from purectrl.core.keys import Key
+from purectrl.core.learner import Record
+from purectrl.core.ledger import Budget
+from purectrl.core.measurement import Measurements
+from purectrl.core.plan import Plan
+from purectrl.core.prices import Prices
+from purectrl.core.samplers import Sampler
+
+if TYPE_CHECKING:
+    from purectrl.core.loop import Loop
+
+Metrics = dict[str, Any]
+"""Names and JSON values."""
 
 
-class Plan(NamedTuple):
-    """What is executed in an episode: the pair (π, q).
+def record_numbers(
+    records: Iterable[Mapping[str, Any]], *names: str, most: float = sys.float_info.max
+) -> Iterator[tuple[float, ...]]:
+    """The numbers called `names` of each record; raises `StoreError` if a record has none, or one larger than `most`.
 
-    Both are whatever the oracle's rollout understands: a function, an Equinox module, an index into a finite list.
+    >>> list(record_numbers([{"gap": 0.5, "step": 1}, {"gap": True, "step": 2}], "gap", "step"))
+    [(0.5, 1), (True, 2)]
     """
-
-    policy: Any
-    """π."""
-    initial: Any
-    """q."""
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """How the true system is measured (paper, "Measurement Model" and the remark on joint measurement).
-
-    Main arguments:
-        step: Δ, the time that one measurement of the drift takes.
-        reward_std: standard deviation of r; the paper has 1.
-        drift: "drawn" takes y ~ N(f*, g*²/Δ · I) as in the model; "quotient" takes (x(t+Δ) − x(t))/Δ on one path.
-
-    >>> Measuring(step=0.0)
-    Traceback (most recent call last):
-    ...
-    purectrl.core.errors.InputError: step: the measurement step Δ must be positive, not 0.0
-    """
-
-    step: float = 0.1
-    reward_std: float = 1.0
-    drift: str = "drawn"
-
-    def __post_init__(self) -> None:
-        require(self.step > 0, f"step: the measurement step Δ must be positive, not {self.step}")
-        require(self.reward_std >= 0, f"reward_std: a standard deviation cannot be negative, got {self.reward_std}")
-        require(self.drift in ("drawn", "quotient"), f"drift: must be 'drawn' or 'quotient', not {self.drift!r}")
+    for number, record in enumerate(records, 1):
+        for name in names:
+            if not isinstance(value := record.get(name), bool | int | float) or not abs(value) <= most:
+                raise StoreError(f"line {number} of records.jsonl has {name} = {value!r:.40}, expected a finite number")
+        yield tuple([record[name] for name in names])
 
 
-@dataclass(frozen=True)
-class System:
-    """A controlled diffusion dx = f*(x,u) dt + g*(x,u) dw with reward rate b*(x,u).
+class Source(NamedTuple):
+    """Where a problem comes from, so that a run directory can name it: a function and its keyword arguments."""
 
-    Main arguments, each written for one state (batching is the simulator's business):
-        drift: (x [d], u [k]) -> [d].
-        diffusion: (x [d], u [k]) -> scalar ≥ 0, or [d], one for each direction.
-        reward: (x [d], u [k]) -> scalar inside `reward_range`.
+    reference: str
+    """A shipped name such as `cartpole`, `module:function` or `path/to/file.py:function`."""
+    arguments: Mapping[str, Any]
+    """The keyword arguments that differ from the function's defaults; plain values."""
 
-    Other arguments:
-        name: what reports call it.
-        state_dim, control_dim: d and k.
-        horizon: T, the length of an episode.
-        reward_range: the range that b* promises to stay in.
 
-    A state that decays, pushed by the control, is worth most at zero:
-
-    >>> decay = System(
-    ...     "decay", state_dim=1, control_dim=1, horizon=2.0,
-    ...     drift=lambda x, u: u - x, diffusion=lambda x, u: 0.1, reward=lambda x, u: 1 / (1 + x[0] ** 2),
-    ... )
-    >>> decay.drift(3.0, 1.0), decay.reward([1.0], [0.0])
-    (-2.0, 0.5)
-    """
+class Problem(abc.ABC):
+    """What is to be solved."""
 
     name: str
-    state_dim: int
-    control_dim: int
+    """The name in reports and run directories."""
     horizon: float
-    drift: Callable[[Array, Array], Array]
-    diffusion: Callable[[Array, Array], Array]
-    reward: Callable[[Array, Array], Array]
-    reward_range: tuple[float, float] = (0.0, 1.0)
+    """T, the length of an episode."""
+    source: Source | None = None
+    """Where it comes from; None for a problem that was built in Python and cannot be named."""
 
-    def __post_init__(self) -> None:
-        require(self.state_dim >= 1, f"state_dim: a system has at least one state, not {self.state_dim}")
-        require(self.control_dim >= 1, f"control_dim: a system has at least one control, not {self.control_dim}")
-        require(self.horizon > 0, f"horizon: the episode length T must be positive, not {self.horizon}")
-        low, high = self.reward_range
-        require(low < high, f"reward_range: must be (low, high) with low < high, not {self.reward_range}")
+    kind: ClassVar[str] = "custom"
+    """What learners can use: "states" for states and controls, "images" for diffusion models."""
+    measurements: int = 4096
+    """The measurement budget if the user gives none."""
+    eval_episodes: int = 0
+    """Episodes of the evaluation after each update; 0 evaluates on request only."""
+    lookahead: int = 1
+    """How many episodes a simulator may run before a schedule decides; 1 where episodes cannot be taken back."""
+    time_grid: float | None = None
+    """If given, measurements are taken at multiples of it."""
+    evaluate_episodes: int = 100
+    """Episodes of an evaluation on request if the user gives no number."""
+    prices: Prices = Prices()
+    """What measurements, rollouts and updates cost, in the unit of the return."""
+    truth: Any = None
+    """f* and b* as function classes represent them, for coverage tests; None if unknown. Learners never see it."""
+    packages: tuple[str, ...] = ("numpy", "jax", "equinox", "diffrax", "optax")
+    """The packages whose versions determine the numbers of a run."""
+
+    @abc.abstractmethod
+    def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
+        """Executes `plan` in as many episodes as `times` [episodes, m] has rows and measures at those times."""
+
+    @abc.abstractmethod
+    def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
+        """Metrics of `plan` on new episodes, without exploration noise."""
+
+    def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Metrics:
+        """The evaluation after an update, `updates` of which there have been, on `eval_episodes` new episodes."""
+        return self.evaluate(plan, key, self.eval_episodes)
+
+    def evaluation_key(self, key: Key, steps: int) -> Key:
+        """The key of the evaluation after step `steps` of a run with root key `key`."""
+        return key.child("test", steps)
+
+    def open(self, directory: Path | None) -> Self:
+        """The problem with the files of one run, such as a log of paid queries, in `directory`."""
+        return self
+
+    def check_data(self, data: Measurements) -> None:  # noqa: B027 (problems without such a condition need none)
+        """Raises `StoreError` unless measurements from a file, which are finite, can be some of this problem."""
+
+    def estimate(self, loop: "Loop") -> str | None:
+        """What a run of `loop` will cost, in one or two lines that are shown before it starts; None if it is not known."""
+        return None
+
+    def columns(self, record: Record) -> Metrics:
+        """What the problem adds to a line of `records.jsonl`: quantities that need no rollout."""
+        return {}
+
+    def summarize(self, plan: Plan, last: Plan, key: Key, records: Sequence[Mapping[str, Any]]) -> Metrics:
+        """What the problem adds to the metrics of a finished run that returns `plan`; `last` is the final policy."""
+        return {}
+
+    def memory_bytes(self, budget: Budget, sampler: Sampler) -> Mapping[str, float]:
+        """An estimate of the largest arrays of a run on this problem: bytes by the settings that they depend on."""
+        return {}
+
+    def artifacts(self, plan: Plan, key: Key, directory: Path) -> list[Path]:
+        """Writes what a finished run leaves besides its policy, such as images, and returns the files."""
+        return []
+
+    def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
+        """Writes a video of the policy and returns the files; None if the problem has nothing to render."""
+        return None

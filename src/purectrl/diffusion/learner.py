@@ -1,38 +1,41 @@
-"""The learner of SEIKO and PURE_SEIKO (Algorithm 4): fit r̂ to all measurements, then tune (f, q) optimistically.
+"""The learner of SEIKO and PURE_SEIKO (Algorithm 4): fit r̂ to all measurements, then fine-tune (f, q) optimistically.
 
-Both algorithms are this learner. SEIKO measures at the end of a trajectory, PURE_SEIKO at m times on the way; that is the
-sampler of the loop around it, and nothing here knows which of them runs.
+Both algorithms use this learner. SEIKO measures at the end of a trajectory, PURE_SEIKO at m times of it: that is the
+sampler of the loop, and nothing here depends on it.
 """
 
 import time
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from purectrl.core.errors import InputError
 from purectrl.core.keys import Key
 from purectrl.core.learner import Update
-from purectrl.core.measurement import Dataset, Measurements
-from purectrl.core.problem import Plan
-from purectrl.core.schedules import Excess, Which
-from purectrl.diffusion.crew import Crew
-from purectrl.diffusion.models import Condition, DiffusionModel, Iterate, detached
-from purectrl.diffusion.process import Ddim
-from purectrl.diffusion.reward_model import RewardModel, RewardState, Score, rows_of
-from purectrl.diffusion.rollout import Embed
-from purectrl.diffusion.update import Judge, Part, Pulled, Tuning, anchors_of, pull, tune
+from purectrl.core.measurement import Dataset
+from purectrl.core.plan import Plan
+from purectrl.core.schedules import Targets
+from purectrl.diffusion.cost import UpdateWork, backpropagation_work
+from purectrl.diffusion.distributed import SINGLE, Ranks, Tensors
+from purectrl.diffusion.finetune import finetune
+from purectrl.diffusion.models import Condition, GuidedDiffusion, Params
+from purectrl.diffusion.process import Gaussian
+from purectrl.diffusion.reward_model import RewardModel, RewardState, Score, reward_data
+from purectrl.diffusion.reward_networks import FixedTrunk
+from purectrl.diffusion.rewards.registry import RewardGradient
+from purectrl.diffusion.rollout import Embed, Measure, identity, noisy_state
+from purectrl.diffusion.settings import FinetuneSettings, Seiko
 
-NO_EXCESS = "schedule: on-misfit does not know how well a reward network fits; take batches or geometric"
+if TYPE_CHECKING:
+    from purectrl.diffusion.problem import DiffusionProblem
 
 
 class SeikoState(NamedTuple):
     """Everything that was learned."""
 
-    iterate: Iterate
+    params: Params
     """(f_n, q_n)."""
     reward: RewardState
     """r̂_n."""
@@ -44,93 +47,125 @@ class SeikoLearner:
     """Algorithm 4, line 8.
 
     Main arguments:
-        model, process: the pretrained diffusion model and its denoising steps.
-        conditions: what images are asked for.
-        reward: the reward model.
-        tuning: the update of (f, q).
+        diffusion: the pretrained model, its denoising steps and guidance.
+        conditions: the classes or prompts that are measured.
+        reward_model: the reward model.
+        settings: the update of (f, q).
 
     Other arguments:
-        embed: what the reward model sees of an image, as in the rollout.
-        crew: processes that share the parts of an iteration of the update.
+        embed: the input of the reward model for an image, as in the rollout.
+        measure: what r̂ sees of a state before the end of a trajectory, as in the rollout.
+        ranks: processes that share the chunks of an iteration.
+        known: the differentiable reward that takes the place of the reward model; None learns one.
     """
 
-    model: DiffusionModel
-    process: Ddim
+    diffusion: GuidedDiffusion
     conditions: Sequence[Condition]
-    reward: RewardModel
-    tuning: Tuning
-    embed: Embed = lambda images: images
-    crew: Crew = field(default_factory=Crew)
-
-    def __post_init__(self) -> None:
-        self.crew.learn("update", self._pull)
+    reward_model: RewardModel
+    settings: FinetuneSettings
+    embed: Embed = identity
+    ranks: Ranks = SINGLE
+    measure: Measure = noisy_state
+    known: RewardGradient | None = None
 
     def init(self, key: Key) -> SeikoState:
         """f_1 = f^pre, q_1 = q (Algorithm 4, line 1)."""
-        return SeikoState(self.model.pretrained(), self.reward.init(key.child("reward")), 0)
+        return SeikoState(self.diffusion.model.pretrained(), self.reward_model.init(key.child("reward")), 0)
 
-    def observe(self, state: SeikoState, block: Measurements) -> SeikoState:
-        """Keeps no running statistics: features change with every fit."""
-        return state
-
-    def excess(self, state: SeikoState, data: Dataset, key: Key) -> tuple[Excess, SeikoState]:
-        """Not there: the drift is known, and a reward network has no confidence radius."""
-        raise InputError(NO_EXCESS)
-
-    def excesses(self, state: SeikoState, block: Measurements) -> Sequence[Excess]:
-        """Not there."""
-        raise InputError(NO_EXCESS)
-
-    def update(self, state: SeikoState, data: Dataset, which: Which, key: Key) -> Update:
-        """Trains r̂ on D, then (f, q) in it. If (f, q) leaves the finite numbers, what was there before stays, and `info`
-        says `rolled_back`."""
+    def update(self, state: SeikoState, data: Dataset, which: Targets, key: Key) -> Update:
+        """Fits r̂ to all data, then fine-tunes (f, q) on it. If the fine-tuning diverges, (f, q) stays as it was."""
         begin = time.perf_counter()
         reward, info = state.reward, {}
-        if which & Which.REWARD:
-            seen = data.view
-            reward, info = self.reward.fit(
-                rows_of(seen, self.process.steps, self.model.device), seen.m, key.child("fit")
-            )
+        if which & Targets.REWARD and self.known is None:
+            reward, info = self._fit(data, key.child("fit"))
         fitted = time.perf_counter()
 
-        now = SeikoState(state.iterate, reward, state.updates)
-        tuned = tune(
-            self.tuning,
-            self.model,
-            self.process,
-            self._judge(reward),
-            state.iterate,
-            self.model.pretrained(),
-            self.model.encode(self.conditions),
-            state.updates,
+        model = self.diffusion.model
+        result = finetune(
+            self.settings,
+            self.diffusion,
+            lambda x, condition, t: self._score(reward, x, condition, t),
+            state.params,
+            model.pretrained(),
+            model.encode(self.conditions),
             key.child("tune"),
-            lambda iterate, parts: self.crew.map("update", (now, iterate), parts),
+            self.ranks,
+            self.measure,
         )
+        params = params_from_main(self.ranks, result.params)
         seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
-        info = {**info, **tuned.info}
-        if not tuned.finite:
-            info["rolled_back"] = "the update of the diffusion model diverged: it stays as it was"
-            warnings.warn(f"{info['rolled_back']}; a smaller --tune-rate may help", stacklevel=2)
-        return Update(SeikoState(tuned.iterate, reward, state.updates + 1), info, seconds)
+        if self.known is not None:
+            info["reward_gradients"] = self.settings.iterations * self.settings.batch_size * self.settings.reward_points
+        diverged = "" if result.finite else "the fine-tuning of the diffusion model diverged; it keeps its parameters"
+        return Update(SeikoState(params, reward, state.updates + 1), info | result.info, seconds, diverged)
 
-    def _judge(self, reward: RewardState) -> Judge:
-        """Final states by what r̂ says of their images."""
-
-        def judge(x: Tensor, condition: Tensor) -> Score:
-            end = torch.ones(len(x), device=x.device)
-            return self.reward.score(reward, self.embed(self.model.decode(x)), end, condition)
-
-        return judge
-
-    def _pull(self, shared: tuple[SeikoState, Iterate], part: Part) -> Pulled:
-        """One part of an iteration, in whichever process: from what was learned before the update, and the iterate now."""
-        (state, iterate), (which, seed) = shared, part
-        beta = self.tuning.beta(state.updates)
-        anchors = anchors_of(self.model.pretrained(), detached(state.iterate), self.tuning.alpha, beta)
-        generator = torch.Generator(self.model.device).manual_seed(seed)
-        told = (self.tuning, self.model, self.process, self._judge(state.reward), anchors)
-        return pull(*told, self.model.encode(self.conditions), iterate, which, generator)
-
-    def plan(self, state: SeikoState) -> Plan:
+    def policy(self, state: SeikoState) -> Plan:
         """(f_n, q_n): the weights by name, and the initial distribution."""
-        return Plan(state.iterate.weights, state.iterate.initial)
+        return state.params.plan()
+
+    def update_work(self, update: int, episodes: int) -> UpdateWork:
+        """What the update with this number costs: from the second on, there are two references."""
+        finetune, fit = self.settings, self.reward_model.settings
+        weights = [finetune.alpha, finetune.beta] if update > 1 else [finetune.alpha + finetune.beta]
+        references = sum(weight > 0 for weight in weights)
+        evaluations = self.diffusion.evaluations_per_step
+        work = backpropagation_work(finetune, self.diffusion.process, evaluations, references)
+        return work._replace(fitted=0.0 if self.known is not None else fit.steps * fit.batch_size)
+
+    def _score(self, reward: RewardState, x: Tensor, condition: Tensor, t: float) -> Score:
+        """r̂ of the images of measured states [n, *shape] at time t/T."""
+        if self.known is not None:
+            found = self.known(self.diffusion.model.decode(x), [self.conditions[i] for i in condition.tolist()])
+            return Score(found, torch.zeros_like(found))
+        time = torch.full((len(x),), t, device=x.device)
+        return self.reward_model.score(reward, self.embed(self.diffusion.model.decode(x)), time, condition)
+
+    def _fit(self, data: Dataset, key: Key) -> tuple[RewardState, dict[str, float]]:
+        """The reward model that the main process fits, on every rank."""
+
+        def fit() -> Tensors:
+            measured, model = data.all, self.diffusion.model
+            rows = reward_data(measured, self.diffusion.process.steps, model.device)
+            state, info = self.reward_model.fit(rows, measured.m, key)
+            weights = {f"weights/{name}": tensor for name, tensor in state.weights.items()}
+            others = {name: tensor for name, tensor in state._asdict().items() if name != "weights"}
+            numbers = {f"info/{name}": torch.tensor(value, dtype=torch.float64) for name, value in info.items()}
+            return weights | others | numbers
+
+        found = self.ranks.from_main(fit)
+        weights, info = _under(found, "weights/"), _under(found, "info/")
+        state = RewardState(weights, found["heads"], found["factor"], found["direction"])
+        return state, {name: float(value) for name, value in info.items()}
+
+
+def build_learner(settings: Seiko, problem: "DiffusionProblem") -> SeikoLearner:
+    """The learner with these settings for a problem, which determines the input of the reward model."""
+    inputs, device = problem.reward_input, problem.diffusion.model.device
+    trunk = inputs.trunk
+    if settings.reward_model.fit == "ridge":
+        assert trunk.inputs is not None
+        trunk = FixedTrunk(trunk.inputs)
+    reward_model = RewardModel(trunk, settings.reward_model, inputs.augment, device)
+    return SeikoLearner(
+        problem.diffusion,
+        problem.conditions,
+        reward_model,
+        settings.finetune,
+        inputs.embed,
+        problem.ranks,
+        problem.measure,
+        problem.reward_gradient if settings.gradient == "reward" else None,
+    )
+
+
+def _under(tensors: Tensors, prefix: str) -> Tensors:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def params_from_main(ranks: Ranks, params: Params) -> Params:
+    """The parameters of the main process on every rank: a GPU may round differently from the next."""
+    if ranks.size == 1:
+        return params
+    found = ranks.from_main(lambda: {**params.weights, **params.initial._asdict()})
+    return Params({name: found[name] for name in params.weights}, Gaussian(found["mean"], found["log_scale"]))

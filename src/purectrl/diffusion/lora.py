@@ -1,7 +1,7 @@
-"""Low-rank adapters: what is tuned of a large network is a few small matrices beside its own.
+"""Low-rank adapters: of a large network, only small matrices beside its own are fine-tuned.
 
-The dictionaries of weights then hold the adapters alone, so that the current, the previous and the pretrained iterate share
-one backbone. A fresh adapter adds nothing: its second matrix is zero.
+The dictionaries of weights then hold the adapters alone, so that the current, the previous and the pretrained parameters
+share one backbone. A new adapter adds nothing: its second matrix is zero.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from torch import nn
 
 from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
-from purectrl.diffusion.process import generator_of
+from purectrl.diffusion.process import torch_generator
 
 ADAPTER = "default"
-"""The name under which peft and diffusers expect a single adapter."""
+"""The name that peft and diffusers expect of a single adapter."""
 
 
 def add_lora(network: nn.Module, rank: int, targets: Sequence[str], key: Key) -> nn.Module:
-    """`network` with adapters of `rank` beside the layers whose names end in one of `targets`; nothing else is tuned.
+    """`network` with adapters of `rank` beside the layers whose names end in one of `targets`; only they are trainable.
 
-    Stable Diffusion's attention has the targets to_q, to_k, to_v and to_out.0.
+    The attention layers of Stable Diffusion are to_q, to_k, to_v and to_out.0.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -30,10 +30,10 @@ def add_lora(network: nn.Module, rank: int, targets: Sequence[str], key: Key) ->
         config = LoraConfig(r=rank, lora_alpha=rank, target_modules=list(targets))
         inject_adapter_in_model(config, network, ADAPTER)
     except ValueError as error:
-        raise InputError(f"targets: no layer of the network fits {list(targets)}: {error}") from None
-    generator = generator_of(key)
+        raise InputError(f"targets: no layer of the network matches {list(targets)}: {error}") from None
+    generator = torch_generator(key)
     for name, parameter in sorted(network.named_parameters()):
-        if "lora_A" in name:  # peft draws it from the global generator
-            drawn = torch.randn(parameter.shape, generator=generator) / rank
-            parameter.data.copy_(drawn)
+        if "lora_A" in name:  # peft initialises it from the global generator
+            values = torch.randn(parameter.shape, generator=generator) / rank
+            parameter.data.copy_(values)
     return network

@@ -1,5 +1,6 @@
-"""Networks behind a reward model: from what is seen, the time and the condition to features."""
+"""Networks of a reward model: from its input, the time and the condition to features."""
 
+import abc
 import math
 from collections.abc import Sequence
 
@@ -9,13 +10,21 @@ from torch.nn import functional
 
 from purectrl.core.errors import InputError
 
-Trunk = nn.Module
-"""Called as trunk(seen [n, ...], t [n] in [0, 1], condition [n] integers) -> features [n, trunk.width]."""
+
+class Trunk(nn.Module, abc.ABC):
+    """Called as trunk(inputs [n, ...], t [n] in [0, 1], condition [n] integers) -> features [n, trunk.width]."""
+
+    width: int
+    """The number of features."""
+    inputs: int | None = None
+    """The dimension of the embedding that it sees; None if it sees images."""
+
 
 FREQUENCIES = 8
+"""Sines and cosines of time, each."""
 
 
-class ImageTrunk(nn.Module):
+class ImageTrunk(Trunk):
     """Three convolutions, each shifted and scaled by time and condition; for small images [n, channels, size, size]."""
 
     def __init__(
@@ -24,7 +33,7 @@ class ImageTrunk(nn.Module):
         super().__init__()
         context, (a, b, c) = 48, filters
         self.width = width
-        self.context = Context(conditions, context)
+        self.context = ContextEmbedding(conditions, context)
         sizes, strides = [(channels, a), (a, b), (b, c)], (1, 2, 2)
         self.convolutions = nn.ModuleList(
             nn.Conv2d(i, o, 3, stride, 1) for (i, o), stride in zip(sizes, strides, strict=True)
@@ -33,10 +42,10 @@ class ImageTrunk(nn.Module):
         self.gather = nn.Linear(c * math.ceil(size / 4) ** 2, 2 * width)
         self.last = nn.Linear(2 * width + context, width)
 
-    def forward(self, seen: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """Images in [0, 1] -> features in [-1, 1]."""
         context = self.context(t, condition)
-        hidden = 2 * seen - 1
+        hidden = 2 * inputs - 1
         for convolution, film in zip(self.convolutions, self.films, strict=True):
             scale, shift = film(context)[:, :, None, None].chunk(2, dim=1)
             hidden = functional.silu(convolution(hidden) * (1 + scale) + shift)
@@ -44,36 +53,48 @@ class ImageTrunk(nn.Module):
         return torch.tanh(self.last(torch.cat([hidden, context], dim=1)))
 
 
-class VectorTrunk(nn.Module):
+class VectorTrunk(Trunk):
     """Two hidden layers on an embedding [n, inputs], such as CLIP's."""
 
     def __init__(self, inputs: int, conditions: int, width: int = 64, hidden: int = 256) -> None:
         super().__init__()
-        self.width = width
-        self.context = Context(conditions, 48)
+        self.width, self.inputs = width, inputs
+        self.context = ContextEmbedding(conditions, 48)
         self.first, self.second = nn.Linear(inputs + 48, hidden), nn.Linear(hidden, hidden)
         self.last = nn.Linear(hidden, width)
 
-    def forward(self, seen: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """Embeddings -> features in [-1, 1]."""
-        hidden = functional.silu(self.first(torch.cat([seen, self.context(t, condition)], dim=1)))
+        hidden = functional.silu(self.first(torch.cat([inputs, self.context(t, condition)], dim=1)))
         return torch.tanh(self.last(functional.silu(self.second(hidden))))
 
 
-def cells(images: Tensor, side: int = 16) -> Tensor:
-    """Large images [n, c, h, w] as a reward model may see them: the mean of each of side × side cells, and how much an image
-    varies in there [n, 2c, side, side]; differentiable.
+class FixedTrunk(Trunk):
+    """No network: the features are the embedding [n, inputs] itself, whatever the time and the condition."""
 
-    >>> half = torch.tensor([0.0, 1.0]).repeat(2)[None, None, None]  # one row: black, white, black, white
-    >>> cells(half.expand(1, 1, 4, 4), side=1).flatten().tolist()
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.width = self.inputs = inputs
+
+    def forward(self, inputs: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        """The embedding."""
+        return inputs
+
+
+def cell_statistics(images: Tensor, side: int = 16) -> Tensor:
+    """Mean and standard deviation of large images [n, c, h, w] in each of side × side cells [n, 2c, side, side];
+    differentiable.
+
+    >>> stripes = torch.tensor([0.0, 1.0]).repeat(2)[None, None, None]  # one row: black, white, black, white
+    >>> cell_statistics(stripes.expand(1, 1, 4, 4), side=1).flatten().tolist()
     [0.5, 0.5]
     """
-    mean, square = (functional.adaptive_avg_pool2d(seen, side) for seen in (images, images.square()))
-    # the small number keeps the gradient finite where nothing varies
+    mean, square = (functional.adaptive_avg_pool2d(part, side) for part in (images, images.square()))
+    # the small number keeps the gradient finite in constant cells
     return torch.cat([mean, ((square - mean.square()).clamp(min=0) + 1e-8).sqrt()], dim=1)
 
 
-class Context(nn.Module):
+class ContextEmbedding(nn.Module):
     """Time and condition as one vector [n, width]."""
 
     def __init__(self, conditions: int, width: int) -> None:
@@ -88,14 +109,12 @@ class Context(nn.Module):
 
 
 def random_weights(network: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
-    """Fresh parameters by name, drawn from `generator`; torch's own initialisation draws from the global one."""
+    """New parameters by name, drawn from `generator`; torch's own initialisation uses the global one."""
     drawn: dict[str, Tensor] = {}
     for prefix, module in network.named_modules():
         own = dict(module.named_parameters(recurse=False))
         if own and not isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
-            raise InputError(
-                f"network: {prefix} is a {type(module).__name__}; take Linear, Conv2d and Embedding layers"
-            )
+            raise InputError(f"network: {prefix} is a {type(module).__name__}; use Linear, Conv2d and Embedding layers")
         for name, parameter in own.items():
             full = f"{prefix}.{name}" if prefix else name
             drawn[full] = _draw(module, name, parameter, generator)

@@ -1,11 +1,12 @@
-"""Episodes of a diffusion model: denoising trajectories, and what a black-box reward says at the measured times.
+"""Episodes of a diffusion model: denoising trajectories, and the black-box reward at the measured times.
 
-A reward is a plain function of images [n, channels, height, width] in [0, 1] and their conditions. Times are those of the
-sampler in denoising steps, T = S: a time inside a step is measured where the step ends.
+A reward is a plain function of images [n, channels, height, width] in [0, 1] and their conditions. Times are denoising
+steps, T = S: a time inside a step is measured at the end of the step.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,32 +15,40 @@ from torch import Tensor
 from purectrl.core.errors import MeasurementError, require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
-from purectrl.core.oracle import Rollout
-from purectrl.core.problem import Plan
-from purectrl.diffusion.crew import Crew
-from purectrl.diffusion.models import Condition, DiffusionModel, Iterate, denoiser
-from purectrl.diffusion.process import Ddim, Step, generator_of, path
+from purectrl.core.plan import Plan
+from purectrl.diffusion.distributed import SINGLE, Ranks, Tensors
+from purectrl.diffusion.models import Condition, Encoded, GuidedDiffusion, Params, count, take
+from purectrl.diffusion.process import AffineSteps, Step, path, torch_generator
 from purectrl.diffusion.rewards.reward import Scorer
 
-Look = Callable[[Ddim, Step], Tensor]
-"""What is measured of a state on the way [n, *shape]."""
+Measure = Callable[[AffineSteps, Step], Tensor]
+"""What is measured of a state of a trajectory [n, *shape]."""
 
 Embed = Callable[[Tensor], Tensor]
-"""What the reward model sees of images [n, channels, height, width]: [n, ...]; frozen, differentiable."""
+"""The input of the reward model for images [n, channels, height, width]: [n, ...]; fixed, differentiable."""
 
 
-def itself(process: Ddim, step: Step) -> Tensor:
+def noisy_state(process: AffineSteps, step: Step) -> Tensor:
     """x(t): the paper's r(x(t))."""
     return step.x
 
 
-def predicted_image(process: Ddim, step: Step) -> Tensor:
-    """x̂(T) given x(t): the image that the denoiser sees in it. It asks for no further evaluation."""
-    return step.x if step.noise is None else process.clean(step.x, step.noise, step.k)
+def predicted_x0(process: AffineSteps, step: Step) -> Tensor:
+    """x̂(T) given x(t): the image that the denoiser predicts. It needs no further evaluation of the network."""
+    return step.x if step.output is None else process.predict_x0(step.x, step.output, step.k)
+
+
+MEASURES: dict[str, Measure] = {"predicted_x0": predicted_x0, "x_t": noisy_state}
+"""What can be measured of a trajectory, by name."""
+
+
+def identity(images: Tensor) -> Tensor:
+    """The images themselves."""
+    return images
 
 
 def step_of(times: np.ndarray) -> np.ndarray:
-    """The number of steps taken at `times`, in steps.
+    """The number of denoising steps taken at `times`.
 
     >>> step_of(np.array([12.5, 25.0, 37.5, 50.0]))
     array([13, 25, 38, 50])
@@ -47,119 +56,165 @@ def step_of(times: np.ndarray) -> np.ndarray:
     return np.ceil(times - 1e-6).astype(np.int64)
 
 
-def balanced(key: Key, episodes: int, conditions: int) -> np.ndarray:
-    """The index of the condition of each episode [episodes]: one after the other, from a random one on."""
-    return (np.arange(episodes) + int(key.fraction() * conditions)) % conditions
+WORD = 2**32
+"""Seeds are kept as two numbers below this one, which are exact as floating-point numbers."""
 
 
-class Together(NamedTuple):
-    """Trajectories that are rolled out at once."""
+def trajectory_labels(batch: "TrajectoryBatch") -> np.ndarray:
+    """The condition of each trajectory and the seed of the noise of its batch, in two words [n, 3]."""
+    seed = batch.key.bits & (2**63 - 1)
+    words = np.full((len(batch.conditions), 2), [seed % WORD, seed // WORD], np.float64)
+    return np.concatenate([batch.conditions[:, None], words], axis=1)
 
-    asked: np.ndarray
+
+def seed_of(labels: np.ndarray) -> list[int]:
+    """The seed of the batch of each trajectory, from `trajectory_labels` [n, 3]."""
+    return [int(low) + WORD * int(high) for _, low, high in labels]
+
+
+def balanced_conditions(key: Key, episodes: int, conditions: int) -> np.ndarray:
+    """The index of the condition of each episode [episodes]: cyclic, from a random first one."""
+    return (np.arange(episodes) + int(key.uniform_scalar() * conditions)) % conditions
+
+
+class TrajectoryBatch(NamedTuple):
+    """Trajectories that are rolled out together."""
+
+    conditions: np.ndarray
     """The index of the condition of each [n]."""
     steps: np.ndarray
-    """After how many steps they are measured [n, m]."""
+    """The steps after which they are measured [n, m]."""
     key: Key
 
 
-def denoising(
-    model: DiffusionModel,
-    process: Ddim,
-    conditions: Sequence[Condition],
-    reward: Scorer,
-    look: Look = predicted_image,
-    embed: Embed = lambda images: images,
-    guidance: float = 1.0,
-    deterministic: bool = True,
-    chunk: int = 64,
-    crew: Crew | None = None,
-) -> Rollout:
+@dataclass(frozen=True)
+class DenoisingRollout:
     """The rollout of a diffusion model under a `Plan(weights, q)`; its measurements have
 
-        x: what the reward model sees of the measured image, `embed(decode(look(x(t))))`;
-        u: the index of the condition, [..., 1];
-        r: the reward, m a trajectory.
+        x: the input of the reward model for the measured image, `embed(decode(measure(x(t))))`;
+        u: the index of the condition, and the seed of the trajectory's noise in two words, [..., 3];
+        r: the reward, m per trajectory.
 
     Main arguments:
-        conditions: what images are asked for, in turn.
+        diffusion: the model, its denoising steps and guidance.
+        conditions: the classes or prompts that are measured, in turn.
         reward: the black box, images [n, channels, height, width] float32 in [0, 1] and n conditions -> scores [n].
-        look: what is measured, `predicted_image` or `itself`.
+        measure: what is measured, `predicted_x0` or `noisy_state`.
 
     Other arguments:
-        deterministic: whether a reward gives the same image the same score. Then a time that was drawn twice asks once; both
-            are measurements, as the paper counts them.
-        chunk: trajectories at once.
-        crew: processes that share the trajectories; rewards are asked for by the first.
+        embed: the input of the reward model for an image.
+        stochastic: whether a reward can give the same image different scores. If not, a time that was drawn twice is queried
+            once; both are measurements, as the paper counts them.
+        batch_size: trajectories that are rolled out together.
+        ranks: processes that share the trajectories; the main process queries the reward.
     """
-    require(len(conditions) >= 1, "conditions: at least one is needed")
-    encoded, crew = model.encode(conditions), crew or Crew()
 
-    def paint(plan: Plan, some: Together) -> Tensor:
-        return measured_images(model, process, plan, encoded[some.asked], some.steps, look, guidance, some.key)
+    diffusion: GuidedDiffusion
+    conditions: Sequence[Condition]
+    reward: Scorer
+    measure: Measure = predicted_x0
+    embed: Embed = identity
+    stochastic: bool = False
+    batch_size: int = 64
+    ranks: Ranks = SINGLE
 
-    crew.learn("rollout", paint)
+    def __post_init__(self) -> None:
+        require(len(self.conditions) >= 1, "conditions: at least one is needed")
 
-    def rollout(key: Key, plan: Plan, times: np.ndarray) -> Measurements:
-        chosen, steps = balanced(key.child("conditions"), len(times), len(conditions)), step_of(times)
-        starts = range(0, len(times), chunk)
-        jobs = [
-            Together(chosen[start : start + chunk], steps[start : start + chunk], key.child("path", number))
-            for number, start in enumerate(starts)
+    def __call__(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
+        """Executes `plan` in as many trajectories as `times` [episodes, m] has rows and measures at those times."""
+        index, steps = balanced_conditions(key.child("conditions"), len(times), len(self.conditions)), step_of(times)
+        encoded, size = self.diffusion.model.encode(self.conditions), self.batch_size
+        batches = [
+            TrajectoryBatch(index[start : start + size], steps[start : start + size], key.child("path", number))
+            for number, start in enumerate(range(0, len(times), size))
         ]
-        parts = []
-        for job, images in zip(jobs, crew.rounds("rollout", plan, jobs), strict=True):
-            r = ask(reward, images, job.steps, [conditions[i] for i in job.asked], deterministic)
-            with torch.no_grad():
-                seen = embed(images.flatten(0, 1)).unflatten(0, images.shape[:2])
-            parts.append((seen.cpu().numpy(), r))
-        x, r = (np.concatenate(part) for part in zip(*parts, strict=True))
-        u = np.broadcast_to(chosen[:, None, None], (*times.shape, 1)).astype(np.float64)
-        return Measurements(times, x, u, r=r)
 
-    return rollout
+        @torch.no_grad()
+        def sample(batch: TrajectoryBatch) -> Tensors:
+            condition = take(encoded, torch.from_numpy(batch.conditions))
+            images = measured_images(self.diffusion, plan, condition, batch.steps, self.measure, batch.key)
+            inputs = self.embed(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+            distinct = torch.from_numpy(self._queried(batch.steps))
+            return {"images": images[distinct], "inputs": inputs}
+
+        inputs, rewards = [], []
+        for batch, result in zip(batches, self.ranks.imap(sample, batches), strict=True):
+            inputs.append(result["inputs"].cpu().numpy())
+            rewards.append(self._query(result["images"], batch))
+        u = np.concatenate([trajectory_labels(batch) for batch in batches])
+        u = np.broadcast_to(u[:, None], (*times.shape, 3))
+        return Measurements(times, np.concatenate(inputs), u, r=np.concatenate(rewards))
+
+    def _queried(self, steps: np.ndarray) -> np.ndarray:
+        """Which measurements [n, m] are queried: all, or the distinct ones of a deterministic reward."""
+        queried = np.ones(steps.shape, bool)
+        if not self.stochastic:  # times are sorted, so that repeats are adjacent
+            queried[:, 1:] = steps[:, 1:] != steps[:, :-1]
+        return queried
+
+    def _query(self, images: Tensor, batch: TrajectoryBatch) -> np.ndarray:
+        """Rewards [n, m] of a batch, from the images that are queried."""
+        queried = self._queried(batch.steps)
+        conditions = [self.conditions[batch.conditions[row]] for row in np.nonzero(queried)[0]]
+        scores = query(self.reward, images, conditions, self.ranks)
+        source = np.cumsum(queried.ravel()) - 1
+        return scores[source].reshape(batch.steps.shape)
 
 
 @torch.no_grad()
 def measured_images(
-    model: DiffusionModel,
-    process: Ddim,
-    plan: Plan,
-    condition: Tensor,
-    steps: np.ndarray,
-    look: Look,
-    guidance: float,
-    key: Key,
+    diffusion: GuidedDiffusion, plan: Plan, condition: Encoded, steps: np.ndarray, measure: Measure, key: Key
 ) -> Tensor:
     """Images [n, m, channels, height, width] after `steps` [n, m] steps of trajectories under `plan`."""
-    iterate, generator = Iterate(plan.policy, plan.initial), generator_of(key, model.device)
-    denoise = denoiser(model, iterate.weights, condition, guidance)
-    found: Any = None
-    for step in path(process, denoise, iterate.initial.draw(len(condition), generator), generator):
+    params, process, model = Params.of(plan), diffusion.process, diffusion.model
+    generator = torch_generator(key, model.device)
+    denoise = diffusion.denoiser(params.weights, condition)
+    measured: Tensor | None = None
+    for step in path(process, denoise, params.initial.sample(count(condition), generator), generator):
         rows, columns = np.nonzero(steps == step.k)
         if not len(rows):
             continue
-        distinct, which = np.unique(rows, return_inverse=True)  # a time that was drawn twice is decoded once
-        images = model.decode(look(process, step)[distinct])[which]
-        if found is None:
-            found = torch.empty(*steps.shape, *images.shape[1:], device=images.device, dtype=images.dtype)
-        found[rows, columns] = images
-    return found
+        distinct, inverse = np.unique(rows, return_inverse=True)  # a time that was drawn twice is decoded once
+        images = model.decode(measure(process, step)[distinct])[inverse]
+        if measured is None:
+            measured = torch.empty(*steps.shape, *images.shape[1:], device=images.device, dtype=images.dtype)
+        measured[rows, columns] = images
+    assert measured is not None
+    return measured
 
 
-def ask(
-    reward: Scorer, images: Tensor, steps: np.ndarray, conditions: Sequence[Condition], deterministic: bool
-) -> np.ndarray:
-    """Rewards [n, m] of images [n, m, ...], each distinct one asked for once if the reward is deterministic."""
-    n, m = steps.shape
-    fresh = np.ones((n, m), bool)
-    if deterministic:  # times are sorted, so that a repeat is next to what it repeats
-        fresh[:, 1:] = steps[:, 1:] != steps[:, :-1]
-    rows, columns = np.nonzero(fresh)
-    pictures = images[rows, columns].float().cpu().numpy()
-    scores = np.asarray(reward(pictures, [conditions[row] for row in rows]), np.float64)
-    if scores.shape != (len(rows),):
-        raise MeasurementError(
-            f"the reward returned {scores.shape} scores for {len(rows)} images, expected one for each"
-        )
-    source = np.cumsum(fresh.ravel()) - 1
-    return scores[source].reshape(n, m)
+def query(reward: Scorer, images: Tensor, conditions: Sequence[Condition], ranks: Ranks = SINGLE) -> np.ndarray:
+    """Scores [n] of images [n, ...] on every rank; only the main process queries the reward."""
+
+    def scores() -> Tensors:
+        found = np.asarray(reward(images.float().cpu().numpy(), list(conditions)), np.float64)
+        if found.shape != (len(conditions),):
+            raise MeasurementError(
+                f"the reward returned {found.shape} scores for {len(conditions)} images, expected one per image"
+            )
+        return {"scores": torch.from_numpy(found)}
+
+    return ranks.from_main(scores)["scores"].cpu().numpy()
+
+
+def final_images(
+    diffusion: GuidedDiffusion,
+    plan: Plan,
+    conditions: Sequence[Condition],
+    key: Key,
+    batch_size: int = 64,
+    ranks: Ranks = SINGLE,
+) -> Iterator[Tensor]:
+    """Final images [n, channels, height, width] for the given conditions, at most `batch_size` at a time, on every rank."""
+    model, steps = diffusion.model, diffusion.process.steps
+    starts = range(0, len(conditions), batch_size)
+
+    def sample(job: tuple[int, Sequence[Condition]]) -> Tensors:
+        number, some = job
+        end, batch_key = np.full((len(some), 1), steps), key.child("images", number)
+        return {"images": measured_images(diffusion, plan, model.encode(some), end, noisy_state, batch_key)[:, 0]}
+
+    jobs = [(number, conditions[start : start + batch_size]) for number, start in enumerate(starts)]
+    for result in ranks.imap(sample, jobs):
+        yield result["images"]

@@ -1,1 +1,1 @@
-"""Figures, tables and statistics from what runs have left. Nothing here runs anything."""
+"""The HTML page that shows and compares runs. It reads run directories only."""

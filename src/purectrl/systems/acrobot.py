@@ -34,15 +34,19 @@ In the released code θ̈₂ is that of an arm whose shoulder is free, and the s
     θ̈₂ = (u₁ᵣ + (d₂/d₁) h₁ − h₂) / (d₃ − d₂²/d₁),     θ̈₁ = −(u₂ᵣ + d₂ θ̈₂ + h₁) / d₁
 with u₁ᵣ at the elbow. Without control both variants are the same double pendulum. The physical constants are not in the
 paper; they are the released code's, which are Gym's.
+
+The variant "elbow" is the underactuated acrobot (R. Murray and J. Hauser, 1991): the arm of "paper" with the torque at the
+elbow alone, k = 1.
 """
 
+import functools
 import math
 
 import jax.numpy as jnp
+from jax import Array
 
 from purectrl.core.errors import choose
-from purectrl.core.problem import Array
-from purectrl.systems.mechanism import Mechanism, log_closeness
+from purectrl.systems.mechanical import MechanicalSystem, log_distance_reward
 
 GRAVITY, LENGTH, CENTRE, INERTIA = 9.8, 1.0, 0.5, 1.0
 
@@ -75,6 +79,11 @@ def released_acceleration(q: Array, v: Array, u: Array) -> Array:
     return jnp.stack([-(u[..., 1] + d2 * second + h1) / d1, second], axis=-1)
 
 
+def elbow_acceleration(q: Array, v: Array, u: Array) -> Array:
+    """(θ̈₁, θ̈₂) [..., 2] of the physical arm with the torque u [..., 1] at the elbow and none at the shoulder."""
+    return acceleration(q, v, jnp.concatenate([jnp.zeros_like(u), u], axis=-1))
+
+
 def links(q: Array) -> Array:
     """Shoulder, elbow and tip [..., 3, 2]."""
     first, second = q[..., 0], q[..., 0] + q[..., 1]
@@ -83,26 +92,28 @@ def links(q: Array) -> Array:
     return jnp.stack([jnp.zeros_like(elbow), elbow, elbow + forearm], axis=-2)
 
 
-def acrobot(variant: str = "paper") -> Mechanism:
-    """The arm; `variant` is "paper" or "released" (see the table above).
+@functools.cache
+def acrobot(variant: str = "paper", torque: float | None = None) -> MechanicalSystem:
+    """The arm; `variant` is "paper", "released" or "elbow" (see above), `torque` the largest |u_i|.
 
     >>> arm = acrobot()
     >>> upright = jnp.array([jnp.pi, 0.0, 0.0, 0.0])
-    >>> arm.links(upright[:2]).round(3).tolist()[-1], float(arm.reward(upright, jnp.zeros(2)))
+    >>> links(upright[:2]).round(3).tolist()[-1], float(arm.reward(upright, jnp.zeros(2)))
     ([-0.0, 2.0], 1.0)
     """
-    paper = choose("variant", variant, ("paper", "released")) == "paper"
-    velocity_cost, inside, outside = (1e-4, 1e-2, 0.0) if paper else (1e-2, 0.0, 1e-4)
-    return Mechanism(
+    released = choose("variant", variant, ("paper", "released", "elbow")) == "released"
+    velocity_cost, inside, outside = (1e-2, 0.0, 1e-4) if released else (1e-4, 1e-2, 0.0)
+    forces = {"paper": acceleration, "released": released_acceleration, "elbow": elbow_acceleration}
+    return MechanicalSystem(
         name="acrobot",
         variant=variant,
         angles=(True, True),
-        control_dim=2,
-        u_max=4.0 if paper else 5.0,
-        acceleration=acceleration if paper else released_acceleration,
-        log_reward=log_closeness(lambda q: links(q)[..., -1, :], (0.0, 2 * LENGTH), velocity_cost, inside),
-        centre=(0.0, 0.0, 0.0, 0.0),
-        box=(0.1, 0.1, 0.1, 0.1),
+        control_dim=1 if variant == "elbow" else 2,
+        u_max=torque or (5.0 if released else 4.0),
+        acceleration=forces[variant],
+        log_reward=log_distance_reward(lambda q: links(q)[..., -1, :], (0.0, 2 * LENGTH), velocity_cost, inside),
+        init_mean=(0.0, 0.0, 0.0, 0.0),
+        init_half_width=(0.1, 0.1, 0.1, 0.1),
         goal=(math.pi, 0.0, 0.0, 0.0),
         links=links,
         control_cost=outside,

@@ -1,8 +1,9 @@
 """Time as a part of the state: with [x, t] instead of x, a policy may depend on time, and so may drift and reward."""
 
 import jax.numpy as jnp
+from jax import Array
 
-from purectrl.core.problem import Array, System
+from purectrl.core.system import System
 
 
 def with_time(system: System) -> System:

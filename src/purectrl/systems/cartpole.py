@@ -31,23 +31,24 @@ The gain 3 of the force is in no table. With ±3 N the cart accelerates at 2.7 m
 constants are not in the paper; they are the released code's, which are Gym's with a pole of twice the length.
 """
 
+import functools
 import math
 
 import jax.numpy as jnp
+from jax import Array
 
 from purectrl.core.errors import choose
-from purectrl.core.problem import Array
-from purectrl.systems.mechanism import Mechanism, log_closeness
+from purectrl.systems.mechanical import MechanicalSystem, log_distance_reward
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE = 9.8, 1.0, 0.1, 1.0, 3.0
 VELOCITY_COST, CONTROL_COST = 1e-2, 1e-2
 
 
-def acceleration(q: Array, v: Array, u: Array) -> Array:
+def acceleration(q: Array, v: Array, u: Array, force: float = FORCE) -> Array:
     """(s̈, θ̈) [..., 2] for q = (s, θ) [..., 2], v = (ṡ, θ̇) [..., 2], u [..., 1]."""
     cos, sin = jnp.cos(q[..., 1]), jnp.sin(q[..., 1])
     share = POLE / (CART + POLE)
-    push = FORCE * u[..., 0] / (CART + POLE) + share * HALF_LENGTH * v[..., 1] ** 2 * sin
+    push = force * u[..., 0] / (CART + POLE) + share * HALF_LENGTH * v[..., 1] ** 2 * sin
     turn = (GRAVITY * sin - push * cos) / (HALF_LENGTH * (4 / 3 - share * cos**2))
     return jnp.stack([push - share * HALF_LENGTH * turn * cos, turn], axis=-1)
 
@@ -68,8 +69,9 @@ def links(q: Array) -> Array:
     return jnp.stack([hinge, 2 * centre_of_mass(q) - hinge], axis=-2)
 
 
-def cartpole(variant: str = "paper") -> Mechanism:
-    """The cart with its pole; `variant` is "paper" or "released" (see the table above).
+@functools.cache
+def cartpole(variant: str = "paper", force: float = FORCE) -> MechanicalSystem:
+    """The cart with its pole; `variant` is "paper" or "released" (see the table above), `force` the gain of F = force · u.
 
     >>> cart = cartpole()
     >>> hanging = jnp.array([0.0, jnp.pi, 0.0, 0.0])
@@ -78,16 +80,16 @@ def cartpole(variant: str = "paper") -> Mechanism:
     """
     inside = choose("variant", variant, ("paper", "released")) == "paper"
     point, target = (cart_and_pole, (0.0, 0.0, HALF_LENGTH)) if inside else (centre_of_mass, (0.0, HALF_LENGTH))
-    return Mechanism(
+    return MechanicalSystem(
         name="cartpole",
         variant=variant,
         angles=(False, True),
         control_dim=1,
         u_max=3.0,
-        acceleration=acceleration,
-        log_reward=log_closeness(point, target, VELOCITY_COST, CONTROL_COST if inside else 0.0),
-        centre=(0.0, math.pi, 0.0, 0.0),
-        box=(0.05, 0.05, 0.05, 0.05),
+        acceleration=functools.partial(acceleration, force=force),
+        log_reward=log_distance_reward(point, target, VELOCITY_COST, CONTROL_COST if inside else 0.0),
+        init_mean=(0.0, math.pi, 0.0, 0.0),
+        init_half_width=(0.05, 0.05, 0.05, 0.05),
         goal=(0.0, 0.0, 0.0, 0.0),
         links=links,
         control_cost=0.0 if inside else CONTROL_COST,

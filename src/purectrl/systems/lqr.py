@@ -4,9 +4,10 @@ dx = (A x + B u) dt + g dw,     b(x, u) = exp(−‖x − goal‖² − ‖u‖�
 """
 
 import jax.numpy as jnp
+from jax import Array
 
 from purectrl.core.errors import require
-from purectrl.core.problem import Array, System
+from purectrl.core.system import System
 
 
 def drift(parameters: tuple[Array, Array], x: Array, u: Array) -> Array:

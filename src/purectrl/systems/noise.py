@@ -1,4 +1,4 @@
-"""Noise of the sensors, around any rollout. Noise of the process itself is the system's diffusion."""
+"""Sensor noise, added to any rollout. Process noise is the diffusion of the system."""
 
 from dataclasses import replace
 
@@ -8,11 +8,11 @@ from purectrl.core.errors import require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
-from purectrl.core.problem import Plan
+from purectrl.core.plan import Plan
 
 
-def observed_with_noise(rollout: Rollout, std: float) -> Rollout:
-    """`rollout` with N(0, std²) added to each number of each measured state.
+def with_observation_noise(rollout: Rollout, std: float) -> Rollout:
+    """`rollout` with N(0, std²) added to each coordinate of each measured state.
 
     The policy acts on the true state, and u, y and r stay those of the true state, as in the released code of ENODE.
     """

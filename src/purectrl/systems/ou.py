@@ -11,8 +11,9 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from purectrl.core.problem import Array, System
+from purectrl.core.system import System
 
 SHARPNESS = 2.0
 """The factor in front of (x − goal)²."""

@@ -22,13 +22,14 @@ Where table, text and released code differ:
 The physical constants are not in the paper; they are the released code's, which are Gym's.
 """
 
+import functools
 import math
 
 import jax.numpy as jnp
+from jax import Array
 
 from purectrl.core.errors import choose
-from purectrl.core.problem import Array
-from purectrl.systems.mechanism import Mechanism, log_closeness
+from purectrl.systems.mechanical import MechanicalSystem, log_distance_reward
 
 GRAVITY, MASS, LENGTH = 10.0, 1.0, 1.0
 VELOCITY_COST, CONTROL_COST = 1e-2, 1e-2
@@ -49,25 +50,26 @@ def links(q: Array) -> Array:
     return jnp.stack([jnp.zeros_like(tip(q)), tip(q)], axis=-2)
 
 
-def pendulum(variant: str = "paper") -> Mechanism:
-    """The pendulum; `variant` is "paper" or "released" (see the table above).
+@functools.cache
+def pendulum(variant: str = "paper", torque: float = 2.0) -> MechanicalSystem:
+    """The pendulum; `variant` is "paper" or "released" (see the table above), `torque` is the largest |u|.
 
     >>> swing = pendulum()
     >>> hanging, still = jnp.array([jnp.pi, 0.0]), jnp.zeros(1)
-    >>> swing.observe(hanging).round(3).tolist(), round(float(swing.reward(hanging, still)), 3)
+    >>> swing.featurize(hanging).round(3).tolist(), round(float(swing.reward(hanging, still)), 3)
     ([-1.0, -0.0, 0.0], 0.018)
     """
     inside = choose("variant", variant, ("paper", "released")) == "paper"
-    return Mechanism(
+    return MechanicalSystem(
         name="pendulum",
         variant=variant,
         angles=(True,),
         control_dim=1,
-        u_max=2.0,
+        u_max=torque,
         acceleration=acceleration,
-        log_reward=log_closeness(tip, (0.0, LENGTH), VELOCITY_COST, CONTROL_COST if inside else 0.0),
-        centre=(0.0, 0.0),
-        box=(math.pi, 3.0),
+        log_reward=log_distance_reward(tip, (0.0, LENGTH), VELOCITY_COST, CONTROL_COST if inside else 0.0),
+        init_mean=(0.0, 0.0),
+        init_half_width=(math.pi, 3.0),
         goal=(0.0, 0.0),
         links=links,
         control_cost=0.0 if inside else CONTROL_COST,

@@ -1,32 +1,41 @@
-"""Simulated diffusions: one compiled Euler-Maruyama scan, and the rollout that an oracle hides.
+"""Simulated diffusions: one compiled Euler-Maruyama scan, and the rollout of a simulated system for `Oracle`.
 
 The path is computed on a time grid that contains every measurement time, so irregular times, different in each episode,
 need neither rounding nor interpolation, and several times on one path have their exact joint law (of the scheme).
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import InputError, MeasurementError, require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
-from purectrl.core.problem import Array, Measuring, Plan, System
+from purectrl.core.plan import Plan
+from purectrl.core.system import MeasurementModel, System
+from purectrl.systems.compiled import pad_rows
+
+Controller = Callable[[Array, Array], Array]
+"""(x [d], t) -> u [k]."""
+Initial = Callable[[Array], Array]
+"""(JAX key) -> x(0) [d]."""
 
 
 class Solver(Protocol):
-    """What computes a path of an Itô diffusion; `euler_maruyama` says what the arguments mean."""
+    """What computes a path of an Itô diffusion; `euler_maruyama` documents the arguments."""
 
     def __call__(
         self,
         key: Array,
         drift: Callable[[Array, Array], Array],
         diffusion: Callable[[Array, Array], Array],
-        policy: Callable[[Array], Array],
+        policy: Controller,
         start: Array,
         times: Array,
     ) -> Array:
@@ -38,138 +47,215 @@ def euler_maruyama(
     key: Array,
     drift: Callable[[Array, Array], Array],
     diffusion: Callable[[Array, Array], Array],
-    policy: Callable[[Array], Array],
+    policy: Controller,
     start: Array,
     times: Array,
 ) -> Array:
-    """One path of dx = f(x, π(x)) dt + g(x, π(x)) dw.
+    """One path of dx = f(x, π(x, t)) dt + g(x, π(x, t)) dw.
 
     Main arguments:
-        drift, diffusion, policy: functions of one state, as in `System`.
+        drift, diffusion: functions of one state and one control, as in `System`.
+        policy: (x [d], t) -> u [k].
         start: x(t_0) [d].
         times: t_0 ≤ … ≤ t_K [K+1], not necessarily equidistant.
 
     Returns:
         States at those times [K+1, d].
+
+    >>> still, none = (lambda x, u: u), (lambda x, u: 0.0)
+    >>> times = jnp.array([0.0, 0.5, 1.0])
+    >>> euler_maruyama(jax.random.key(0), still, none, lambda x, t: t[None], jnp.zeros(1), times)[:, 0].tolist()
+    [0.0, 0.0, 0.25]
     """
     steps = jnp.diff(times)
     increments = jax.random.normal(key, (steps.size, start.size)) * jnp.sqrt(steps)[:, None]
 
-    def advance(x: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-        dt, dw = step
-        u = policy(x)
+    def advance(x: Array, step: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        t, dt, dw = step
+        u = policy(x, t)
         x = x + drift(x, u) * dt + diffusion(x, u) * dw
         return x, x
 
-    _, path = jax.lax.scan(advance, start, (steps, increments))
+    _, path = jax.lax.scan(advance, start, (times[:-1], steps, increments))
     return jnp.concatenate([start[None], path])
 
 
-def simulated(
+def simulate_rollouts(
     system: System,
-    policy: Callable[[Any, Array], Array],
-    initial: Callable[[Any, Array], Array],
-    measuring: Measuring,
+    measuring: MeasurementModel,
     steps: int,
+    initial: Initial | None = None,
+    explore: bool = True,
     solver: Solver = euler_maruyama,
 ) -> Rollout:
     """The rollout of a simulated true system, for `Oracle`.
 
+    It executes any plan whose parts are pytrees and callable: `plan.policy(x, t)` is the control [k] at state x [d] and time
+    t, `plan.initial(key)` the initial state [d] for a JAX key. A plain function becomes such a pytree as
+    `jax.tree_util.Partial(function)`.
+
     Main arguments:
-        system: the truth.
-        policy: (parameters, x [d]) -> u [k]; the parameters are `plan.policy`.
-        initial: (parameters, JAX key) -> x(0) [d]; the parameters are `plan.initial`.
-        measuring: Δ, the noise, and how y comes about.
+        system: the true system.
+        measuring: Δ, the noise, and how y is measured.
         steps: equal steps over [0, T]; every measurement time is one more node of the path.
 
     Other arguments:
+        initial: (JAX key) -> x(0) [d], the initial distribution of plans whose `initial` is None.
+        explore: whether a policy with a method `explore(key, episode) -> ((x, t) -> u)` is executed as that controller
+            instead, drawn once per episode from a JAX key; `episode` counts from 0 within the batch. False for evaluation.
         solver: computes the path; `purectrl.systems.solvers` has more accurate ones.
 
     Raises:
-        InputError: a function of the system returns the wrong shape; said before anything is compiled.
+        InputError: a function of the system or of a plan returns the wrong shape; raised before anything is compiled.
         MeasurementError: a path left the finite numbers, g was negative on it, or b* outside its range.
     """
-    require(steps >= 1, f"steps: the simulation needs at least one step, not {steps}")
-    _check_system(system)
-    grid = np.linspace(0.0, system.horizon, steps + 1, dtype=np.float32)
-    episode = _episode(system, policy, initial, measuring, grid, solver)
-    low, high = system.reward_range
-
-    def block(words: Array, plan: Plan, times: Array) -> Episode:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.wrap_key_data(words), jnp.arange(times.shape[0]))
-        return jax.vmap(episode, (0, None, 0))(keys, plan, times)
+    episode = _checked_episode(system, measuring, steps, initial, explore, solver)
+    batch = functools.partial(_batch, episode)
 
     @jax.jit
     def measured(words: Array, plan: Plan, times: Array) -> Array:
-        # one array and not six, since each that comes back from JAX takes as long as simulating a short path
-        seen = block(words, plan, times)
-        in_range = (seen.b >= low - ROUNDING) & (seen.b <= high + ROUNDING)
-        sound = in_range.all(axis=1) & jnp.isfinite(seen.path).all(axis=(1, 2)) & jnp.isfinite(seen.y).all(axis=(1, 2))
-        columns = (seen.x, seen.u, seen.y, seen.r, sound)
-        return jnp.concatenate([column.reshape(len(times), -1) for column in columns], axis=1)
+        return _packed(system, batch(words, plan, times))
 
-    everything = jax.jit(block)  # compiled when an episode has gone wrong, and not before
+    everything = jax.jit(batch)  # compiled only after an episode has failed
 
     def rollout(key: Key, plan: Plan, times: np.ndarray) -> Measurements:
-        words, rows = key.words(), np.asarray(times, np.float32)
+        words, rows = key.jax_key_data(), np.asarray(times, np.float32)
         (packed,) = pad_rows(lambda rows: (measured(words, plan, rows),), rows)
         if np.count_nonzero(packed[:, -1]) < len(packed):
-            _name_the_fault(system, Episode(*pad_rows(lambda rows: everything(words, plan, rows), rows)))
+            _raise_first_failure(system, Episode(*pad_rows(lambda rows: everything(words, plan, rows), rows)))
         return _unpacked(packed, times, system.state_dim, system.control_dim)
 
     return rollout
 
 
+Rows = Callable[[np.ndarray, Plan, np.ndarray], Measurements]
+"""(words [n, 2], plans, times [n, m]) -> Measurements of n episodes, each of a run and under a plan of its own."""
+
+
+def simulate_rows(
+    system: System,
+    measuring: MeasurementModel,
+    steps: int,
+    initial: Initial | None = None,
+    explore: bool = True,
+    solver: Solver = euler_maruyama,
+) -> Rows:
+    """Episodes of many runs at once, with the numbers of `simulate_rollouts`, whose arguments it takes.
+
+    Episode i is the one that `simulate_rollouts` executes alone with the key whose `jax_key_data` is `words[i]`. `plans` is
+    one plan whose leaves have a leading axis [n]. Numbers may differ in the last bit, since XLA rounds programs of different
+    sizes differently; a row does not depend on the other rows.
+    """
+    episode = _checked_episode(system, measuring, steps, initial, explore, solver)
+
+    def batch(words: Array, plans: Plan, times: Array) -> Episode:
+        rows = jax.vmap(functools.partial(_batch, episode))(words, plans, times[:, None])
+        return jax.tree.map(lambda array: array[:, 0], rows)
+
+    @functools.partial(jax.jit, static_argnames="structure")
+    def measured(words: Array, times: Array, *leaves: Array, structure: Any) -> Array:
+        return _packed(system, batch(words, jax.tree.unflatten(structure, leaves), times))
+
+    def rows(words: np.ndarray, plans: Plan, times: np.ndarray) -> Measurements:
+        leaves, structure = jax.tree.flatten(plans)
+        arrays = words, np.asarray(times, np.float32), *leaves
+        (packed,) = pad_rows(lambda *arrays: (measured(*arrays, structure=structure),), *arrays)
+        if np.count_nonzero(packed[:, -1]) < len(packed):
+            failed = batch(jnp.asarray(words), plans, jnp.asarray(times, jnp.float32))
+            _raise_first_failure(system, Episode(*map(np.asarray, failed)))
+        return _unpacked(packed, times, system.state_dim, system.control_dim)
+
+    return rows
+
+
+def _checked_episode(
+    system: System, measuring: MeasurementModel, steps: int, initial: Initial | None, explore: bool, solver: Solver
+) -> "EpisodeFunction":
+    require(steps >= 1, f"steps: the simulation needs at least one step, not {steps}")
+    _check_system(system)
+    grid = np.linspace(0.0, system.horizon, steps + 1, dtype=np.float32)
+    return _episode(system, measuring, grid, initial, explore, solver)
+
+
+def _batch(episode: "EpisodeFunction", words: Array, plan: Plan, times: Array) -> "Episode":
+    """Episodes under one plan, with one key."""
+    numbers = jnp.arange(times.shape[0])
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.wrap_key_data(words), numbers)
+    return jax.vmap(episode, (0, 0, None, 0))(keys, numbers, plan, times)
+
+
+def _packed(system: System, seen: "Episode") -> Array:
+    """What was measured in some episodes, and whether each was sound, as one array [episodes, columns]: each array that JAX
+    returns takes as long as simulating a short path."""
+    low, high = system.reward_range
+    in_range = (seen.b >= low - ROUNDING) & (seen.b <= high + ROUNDING)
+    finite = jnp.isfinite(seen.path).all(axis=(1, 2)) & jnp.isfinite(seen.y).all(axis=(1, 2))
+    columns = (seen.x, seen.u, seen.y, seen.r, in_range.all(axis=1) & finite)
+    return jnp.concatenate([jnp.reshape(column, (len(seen.x), -1)) for column in columns], axis=1)
+
+
 ROUNDING = 1e-6
-"""By this much a reward may miss its declared range."""
+"""The tolerance on the declared range of the reward."""
+
+
+Numbers = Array | np.ndarray
 
 
 class Episode(NamedTuple):
     """What happens in one episode with m measurements and K+1 nodes; with one more axis in front, in many."""
 
-    x: Array
+    x: Numbers
     """States at the measurement times [m, d]."""
-    u: Array
+    u: Numbers
     """Controls [m, k]."""
-    y: Array
+    y: Numbers
     """Measured drifts [m, d]."""
-    r: Array
+    r: Numbers
     """Measured rewards [m]."""
-    b: Array
+    b: Numbers
     """Rewards without noise [m]."""
-    nodes: Array
+    nodes: Numbers
     """Times of the simulated path [K+1]."""
-    path: Array
+    path: Numbers
     """States at the nodes [K+1, d]; NaN after a node where g was negative."""
-    g: Array
+    g: Numbers
     """The diffusion at the nodes [K+1], as the system gave it; of several directions the smallest."""
+
+
+EpisodeFunction = Callable[[Array, Array, Plan, Array], Episode]
+"""(key, number, plan, times [m]) -> one episode."""
 
 
 def _episode(
     system: System,
-    policy: Callable[[Any, Array], Array],
-    initial: Callable[[Any, Array], Array],
-    measuring: Measuring,
+    measuring: MeasurementModel,
     grid: np.ndarray,
+    initial: Initial | None,
+    explore: bool,
     solver: Solver,
-) -> Callable[[Array, Plan, Array], Episode]:
-    """(key, plan, times [m]) -> one episode, simulated on `grid` and at the measurement times."""
+) -> EpisodeFunction:
+    """(key, episode, plan, times [m]) -> one episode, simulated on `grid` and at the measurement times."""
 
     def diffusion(x: Array, u: Array) -> Array:
-        # a negative g would pass unseen, since g dw and −g dw have one law; NaN ends the path where it happens
+        # a negative g would go unnoticed, since g dw and −g dw have one law; NaN ends the path where it happens
         g = system.diffusion(x, u)
         return jnp.where(g < 0, jnp.nan, g)
 
-    def episode(key: Array, plan: Plan, times: Array) -> Episode:
+    def episode(key: Array, number: Array, plan: Plan, times: Array) -> Episode:
         start_key, path_key, drift_key, reward_key = jax.random.split(key, 4)
-        start = initial(plan.initial, start_key)
-        act = lambda x: policy(plan.policy, x)  # noqa: E731
+        draw = initial if plan.initial is None else plan.initial
+        require(draw is not None, f"initial: the plan has none, and no default is given for {system.name!r}")
+        assert draw is not None
+        start = draw(start_key)
+        act: Controller = plan.policy
+        if explore and hasattr(plan.policy, "explore"):
+            act = plan.policy.explore(jax.random.fold_in(key, 4), number)  # the fifth key; `split` has 0 to 3
         _check_plan(system, act, start)
-        looked = [times, times + measuring.step] if measuring.drift == "quotient" else [times]
-        nodes, places = _merged(grid, *looked)
+        measured = [times, times + measuring.step] if measuring.drift == "quotient" else [times]
+        nodes, places = _merged(grid, *measured)
         path = solver(path_key, system.drift, diffusion, act, start, nodes)
         x = path[places[0]]
-        u = jax.vmap(act)(x)
+        u = jax.vmap(act)(x, times)
         if measuring.drift == "quotient":
             y = (path[places[1]] - x) / measuring.step
         else:
@@ -177,18 +263,18 @@ def _episode(
             y = jax.vmap(system.drift)(x, u) + jax.vmap(diffusion)(x, u).reshape(len(x), -1) * noise
         b = jax.vmap(system.reward)(x, u)
         r = b + measuring.reward_std * jax.random.normal(reward_key, b.shape)
-        g = jax.vmap(lambda x: jnp.min(system.diffusion(x, act(x))))(path)
+        g = jax.vmap(lambda x, t: jnp.min(system.diffusion(x, act(x, t))))(path, nodes)
         return Episode(x, u, y, r, b, nodes, path, g)
 
     return episode
 
 
-def _merged(nodes: Array, *others: Array) -> tuple[Array, list[Array]]:
-    """`nodes` with the other sorted lists of times merged into them, and where the times of each have come to lie.
+def _merged(grid: np.ndarray, *others: Array) -> tuple[Array, list[Array]]:
+    """`grid` with the other sorted lists of times merged into it, and the positions of the times of each list.
 
     Searching and scattering: sorting all of them again would take XLA several times as long as the path itself.
     """
-    places: list[Array] = []
+    nodes, places = jnp.asarray(grid), []
     for times in others:
         own = jnp.searchsorted(nodes, times, side="right") + jnp.arange(times.size)
         kept = jnp.searchsorted(times, nodes, side="left") + jnp.arange(nodes.size)
@@ -233,20 +319,21 @@ def _check_system(system: System) -> None:
         )
 
 
-def _check_plan(system: System, act: Callable[[Array], Array], start: Array) -> None:
+def _check_plan(system: System, act: Controller, start: Array) -> None:
     """Raises unless the initial state and the policy fit the system; runs while JAX traces, so before it compiles."""
+    require(callable(act), f"policy: must be callable as policy(x, t), not {act!r:.60}")
     d, k = [system.state_dim], [system.control_dim]
     found = list(jnp.shape(start))
     require(found == d, f"initial: returns a state of shape {found}, {system.name!r} has states of shape {d}")
     require(
         jnp.issubdtype(start.dtype, jnp.floating), f"initial: returns a state of type {start.dtype}, expected float32"
     )
-    found = list(jnp.shape(jax.eval_shape(act, start)))
+    found = list(jnp.shape(jax.eval_shape(act, start, jnp.float32(0.0))))
     require(found == k, f"policy: returns a control of shape {found}, {system.name!r} has controls of shape {k}")
 
 
-def _name_the_fault(system: System, seen: Episode) -> None:
-    """Raises with what went wrong first in the episodes `seen`: the path, g, or the range of b."""
+def _raise_first_failure(system: System, seen: Episode) -> None:
+    """Raises `MeasurementError` for what failed first in the episodes `seen`: the path, g, or the range of b."""
     lost = ~np.isfinite(seen.path).all(axis=2)
     negative = (seen.g < 0) & ~lost
     if negative.any():
@@ -262,7 +349,7 @@ def _name_the_fault(system: System, seen: Episode) -> None:
             raise MeasurementError(f"initial: the state {seen.path[episode, 0].tolist()} {where} is not finite")
         raise MeasurementError(
             f"the simulation of {system.name!r} has left the finite numbers {where}; the last finite state was "
-            f"x = {seen.path[episode, node - 1].tolist()} at t = {seen.nodes[episode, node - 1]:g}: take more `steps`, "
+            f"x = {seen.path[episode, node - 1].tolist()} at t = {seen.nodes[episode, node - 1]:g}: use more `steps`, "
             "a bounded drift or policy, or a shorter horizon"
         )
     low, high = system.reward_range
@@ -272,15 +359,3 @@ def _name_the_fault(system: System, seen: Episode) -> None:
             f"the reward of {system.name!r} is {outside[0]:g}, outside its declared range [{low:g}, {high:g}]: "
             "scale it or declare its true range"
         )
-
-
-def pad_rows(
-    function: Callable[..., tuple[Array, ...]], *arrays: np.ndarray, sizes: tuple[int, ...] = (1, 16, 256)
-) -> tuple[np.ndarray, ...]:
-    """Calls `function` on arrays whose first axis is padded to one of `sizes` or a larger power of two, and cuts its results
-    back: a run with blocks of many sizes compiles a handful of programs instead of many. The last row fills the rest."""
-    rows = len(arrays[0])
-    padded = next((size for size in sizes if rows <= size), 1 << (rows - 1).bit_length())
-    if padded > rows:
-        arrays = tuple(np.concatenate([a, np.repeat(a[-1:], padded - rows, axis=0)]) for a in arrays)
-    return tuple(np.asarray(result)[:rows] for result in function(*arrays))

@@ -6,8 +6,9 @@ Drift and reward satisfy the paper's assumptions: |f| ≤ 1 for |a| + |c| ≤ 1,
 """
 
 import jax.numpy as jnp
+from jax import Array
 
-from purectrl.core.problem import Array, System
+from purectrl.core.system import System
 
 
 def drift(parameters: Array, x: Array, u: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Function classes: what the learner believes possible.
+"""Function classes: the drifts, rewards, policies and initial distributions that a learner considers.
 
 One interface serves drifts (x, u) -> [d], rewards (x, u) -> scalar, policies x -> [k] and initial distributions
 key -> [d]: `apply(parameter, *arguments)` evaluates one member. Functions are written for one state.
@@ -6,86 +6,141 @@ key -> [d]: `apply(parameter, *arguments)` evaluates one member. Functions are w
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array, System
+from purectrl.core.measurement import Measurements
+from purectrl.core.system import System
 
 
-class Rows(NamedTuple):
-    """Measurements one below the other, as least squares takes them."""
+class RegressionData(NamedTuple):
+    """Measurements as the rows of a least-squares problem."""
 
     x: np.ndarray
     """States [n, d]."""
     u: np.ndarray
     """Controls [n, k]."""
     y: np.ndarray
-    """What the function should return: drifts [n, d] or rewards [n, 1]."""
+    """Targets: drifts [n, d] or rewards [n, 1]."""
+
+
+def regression_data(block: Measurements) -> tuple[RegressionData, RegressionData]:
+    """The same measurements as the drift's and the reward's least-squares problem."""
+    assert block.y is not None
+    assert block.r is not None
+    d, k = block.x.shape[-1], block.u.shape[-1]
+    x, u = block.x.reshape(-1, d), block.u.reshape(-1, k)
+    return RegressionData(x, u, block.y.reshape(-1, d)), RegressionData(x, u, block.r.reshape(-1, 1))
+
+
+@dataclass(frozen=True)
+class TrueFunction:
+    """A true function, f* or b*, in the forms in which function classes hold it."""
+
+    function: Callable[[Array, Array], Array]
+    """(x [d], u [k]) -> its value."""
+    index: int | None = None
+    """Its index in a finite class; None if it is not a member."""
+    parameter: np.ndarray | None = None
+    """Its Θ [p, o] in a linear class; None if it is not a member."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """f* and b*."""
+
+    drift: TrueFunction
+    reward: TrueFunction
 
 
 class ModelClass(Protocol):
-    """A continuous class of drifts or rewards, as `AscentLearner` and `Ascent` use it: `LinearClass`, `NeuralClass`.
+    """A continuous class of drifts or rewards, as `ContinuousClassLearner` and `GradientPlanner` use it: `LinearClass`,
+    `NeuralClass`.
 
-    A fit is what the class knows of the data; a region is a confidence set made from one, in which the planner moves
-    coordinates w. Both are trees of arrays and numbers.
+    A fit holds what the class has learned from the data. A confidence set is computed from a fit, and the planner moves
+    coordinates w in it. Both are pytrees of arrays and numbers.
     """
 
-    def apply(self, parameter: Any, x: Array, u: Array) -> Array:
+    def apply(self, parameter: Any, x: Array, u: Array, /) -> Array:
         """The value of one member at x [d], u [k]."""
         ...
 
-    def start(self, key: Key, state_dim: int, control_dim: int) -> Any:
+    def init(self, key: Key, state_dim: int, control_dim: int, /) -> Any:
         """The fit without data."""
         ...
 
-    def observe(self, fit: Any, rows: Rows) -> Any:
-        """The fit after new rows; running statistics only."""
+    def observe(self, fit: Any, data: RegressionData, /) -> Any:
+        """The fit after new data; running statistics only."""
         ...
 
-    def refit(self, fit: Any, rows: Rows, thorough: bool = False) -> Any:
-        """The fit to all rows: thorough before an update, else just good enough to test for misfit."""
+    def refit(self, fit: Any, data: RegressionData, /, thorough: bool = False) -> Any:
+        """The fit to all data: thorough before an update, otherwise just accurate enough for the excess loss."""
         ...
 
-    def excess(self, fit: Any, parameter: Any, rows: Rows) -> float:
-        """L(f) − min L on all rows."""
+    def excess_loss(self, fit: Any, parameter: Any, data: RegressionData, /) -> float:
+        """L(f) − min L on all data."""
         ...
 
-    def minimum(self, fit: Any) -> float:
-        """min L on the rows that `fit` was fitted to."""
+    def minimum(self, fit: Any, /) -> float:
+        """min L on the data that `fit` was fitted to."""
         ...
 
-    def contains(self, fit: Any, rows: Rows, beta: float, truth: Any) -> bool:
-        """Whether the truth is in the set of radius β."""
+    def prequential(self, fit: Any, /) -> float:
+        """Σ_t ‖f̂_{t−1}(z_t) − y_t‖² of the predictions that `observe` made before it used y_t, if the class makes them."""
         ...
 
-    def region(self, fit: Any, rows: Rows, beta: float) -> Any:
+    def truth_excess(self, fit: Any, data: RegressionData, truth: TrueFunction, /) -> float:
+        """L(truth) − min L on the data that `fit` was fitted to: the truth is in the confidence set if it is at most β.
+        Infinite if the truth is not a member of the class."""
+        ...
+
+    def confidence_set(self, fit: Any, data: RegressionData, beta: float, /) -> Any:
         """The confidence set {f : L(f) ≤ min L + β}."""
         ...
 
-    def random(self, region: Any, key: Key) -> Any:
-        """Coordinates to start from."""
+    def sample(self, confidence_set: Any, key: Key, /) -> Any:
+        """Coordinates from which the planner may start."""
         ...
 
-    def decode(self, region: Any, w: Any) -> Any:
+    def decode(self, confidence_set: Any, w: Any, /) -> Any:
         """The member at coordinates w."""
         ...
 
-    def encode(self, region: Any, parameter: Any) -> Any:
+    def encode(self, confidence_set: Any, parameter: Any, /) -> Any:
         """The coordinates of a member."""
         ...
 
-    def violation(self, region: Any, w: Any) -> Array:
+    def violation(self, confidence_set: Any, w: Any, /) -> Array:
         """How far w is outside the set, in radii; at most zero inside."""
         ...
 
-    def settle(self, region: Any, w: Any) -> Any:
-        """After the last step: into the set, whatever it takes."""
+    def project(self, confidence_set: Any, w: Any, /) -> Any:
+        """Coordinates inside the set, w itself if it is inside; applied after the last step of the planner."""
         ...
+
+
+@runtime_checkable
+class LookaheadClass(Protocol):
+    """Optional capability of a `ModelClass`: excess losses after each of several episodes, without refitting."""
+
+    def losses_per_episode(self, fit: Any, parameter: Any, data: RegressionData, m: int, /) -> "EpisodeLosses":
+        """The excess loss and the regret after each episode of m rows."""
+        ...
+
+
+class EpisodeLosses(NamedTuple):
+    """What decides about an update, after each of several episodes."""
+
+    excess: np.ndarray
+    """L(f) − min L [episodes]."""
+    regret: np.ndarray
+    """Σ_t ‖f̂_{t−1}(z_t) − y_t‖² − min L [episodes]; without meaning if the class makes no predictions."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +176,7 @@ class FiniteClass:
 
     @classmethod
     def family(cls, function: Callable[..., Array], parameters: Any) -> "FiniteClass":
-        """One formula with a list of parameters: arrays [size, ...]. Compiles faster than `of` and runs as one program.
+        """One formula with a list of parameters, arrays [size, ...]. It compiles faster than `of` and runs as one program.
 
         >>> FiniteClass.family(lambda a, x: a * x, jnp.array([1.0, 3.0])).table(jnp.float32(2.0)).tolist()
         [2.0, 6.0]
@@ -148,7 +203,7 @@ class FiniteClass:
 
 
 class Classes(NamedTuple):
-    """Π, Q, F and R, all finite, in the order in which functions take them: `tabulator(system, *classes, steps, paths)`."""
+    """Π, Q, F and R, all finite, in the order in which functions take them: `value_table(system, *classes, …)`."""
 
     policies: FiniteClass
     initials: FiniteClass

@@ -1,4 +1,4 @@
-"""How hard a problem is, in numbers: covering numbers, and the bounds of Theorems 1, 2 and 3.
+"""Complexity measures: covering numbers, and the bounds of Theorems 1, 2 and 3.
 
 symbol in the paper       here                          meaning
 ------------------------  ----------------------------  --------------------------------------------------------------
@@ -85,7 +85,7 @@ class Smoothness:
         return self.reward * (1 + self.policy)
 
 
-def gap_base(
+def suboptimality_base(
     smoothness: Smoothness,
     total: int,
     *,
@@ -97,7 +97,7 @@ def gap_base(
 ) -> float:
     """Theorem 1: (T sqrt(d_R β_R) + L T^(3/2) sqrt(exp(KT)) sqrt(d_F β_F)) / sqrt(N / log N).
 
-    Also the gap of Algorithm 2 (Theorem 2), with a larger constant, since its test lets 5β pass.
+    Also the suboptimality of Algorithm 2 (Theorem 2), with a larger constant, since its test tolerates 5β.
 
     Main arguments:
         smoothness: T, K and L.
@@ -107,7 +107,7 @@ def gap_base(
 
     >>> still = Smoothness(horizon=1.0, drift=0.0, diffusion=0.0, reward=1.0, policy=0.0)
     >>> sizes = dict(dim_drift=2, dim_reward=3, beta_drift=40.0, beta_reward=40.0)
-    >>> round(gap_base(still, 65_536, **sizes), 4)
+    >>> round(suboptimality_base(still, 65_536, **sizes), 4)
     0.3343
     """
     _total(total)
@@ -132,7 +132,7 @@ def switches(total: int, dim_drift: float, dim_reward: float, constant: float = 
     return constant * math.log(total) * (dim_drift + dim_reward)
 
 
-def gap_low_rollout(
+def suboptimality_low_rollout(
     smoothness: Smoothness,
     total: int,
     m: int,
@@ -145,27 +145,27 @@ def gap_low_rollout(
     constant: float = 1.0,
     log_power: int = 1,
 ) -> float:
-    """Theorem 3: Theorem 1's gap · sqrt(C_{T,m}) + mT(d_F + d_R) / (N / log N).
+    """Theorem 3: Theorem 1's bound · sqrt(C_{T,m}) + mT(d_F + d_R) / (N / log N).
 
-    The second term pays for episodes in which m measurements taken at once are too surprising.
+    The second term accounts for episodes in which m measurements taken at once are too informative.
 
     Main arguments:
-        m: measurements an episode.
+        m: measurements per episode.
         independency: C_{T,m} ≥ 1.
 
-    Other arguments, as in `gap_base`, and:
+    Other arguments, as in `suboptimality_base`, and:
         log_power: 1 is the theorem; 2 is what its proof adds up to: up to log N sets E_j of up to d log N episodes each.
 
     >>> still = Smoothness(horizon=1.0, drift=0.0, diffusion=0.0, reward=1.0, policy=0.0)
     >>> sizes = dict(dim_drift=2, dim_reward=3, beta_drift=40.0, beta_reward=40.0)
-    >>> [round(gap_low_rollout(still, 65_536, m, independency=2.0, **sizes), 4) for m in (1, 16)]
+    >>> [round(suboptimality_low_rollout(still, 65_536, m, independency=2.0, **sizes), 4) for m in (1, 16)]
     [0.4737, 0.4864]
     """
     require(1 <= m <= total, f"m: an episode takes between 1 and N = {total} measurements, not {m}")
     require(independency >= 1, f"independency: C is at least 1, not {independency}")
     require(log_power in (1, 2), f"log_power: must be 1 (the theorem) or 2 (its proof), not {log_power}")
     sizes = {"dim_drift": dim_drift, "dim_reward": dim_reward, "beta_drift": beta_drift, "beta_reward": beta_reward}
-    leading = gap_base(smoothness, total, constant=constant, **sizes) * math.sqrt(independency)
+    leading = suboptimality_base(smoothness, total, constant=constant, **sizes) * math.sqrt(independency)
     batch = m * smoothness.horizon * (dim_drift + dim_reward) * math.log(total) ** log_power / total
     return leading + constant * batch
 

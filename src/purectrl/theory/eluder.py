@@ -1,4 +1,4 @@
-"""The ℓ_p distributional Eluder dimension DE_p: how long a sequence of plans can keep surprising a class.
+"""The ℓ_p distributional Eluder dimension DE_p: the length of the longest sequence of plans that are all informative.
 
 symbol in the paper     here                   meaning
 ----------------------  ---------------------  -----------------------------------------------------------------------
@@ -30,13 +30,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array, Measuring, Plan, System
-from purectrl.core.samplers import Context, uniform
-from purectrl.systems.simulation import pad_rows, simulated
+from purectrl.core.plan import Plan
+from purectrl.core.samplers import Context, Uniform
+from purectrl.core.system import MeasurementModel, System
+from purectrl.systems.compiled import pad_rows
+from purectrl.systems.simulation import simulate_rollouts
 from purectrl.theory.classes import FiniteClass
+from purectrl.theory.policy_classes import make_plan
 
 BRUTE_FORCE_LIMIT = 16
 """Most distributions that `eluder_brute_force` takes: it looks at every subset."""
@@ -175,12 +179,12 @@ def expectations(
     """
     require(paths >= 1, f"paths: the expectations need at least one path, not {paths}")
     require(times >= 1, f"times: each path needs at least one time, not {times}")
-    rollout = simulated(system, policies.apply, initials.apply, Measuring(), steps)
+    rollout = simulate_rollouts(system, MeasurementModel(), steps)
     errors = jax.jit(jax.vmap(squared_errors(system, drifts, rewards)))
-    when = uniform(times)(key.child("times"), paths, Context(system.horizon))
+    when = Uniform(m=times)(key.child("times"), paths, Context(system.horizon))
     means = []
     for plan in (Plan(pi, q) for pi in range(policies.size) for q in range(initials.size)):
-        seen = rollout(key.child("paths"), plan, when)
+        seen = rollout(key.child("paths"), make_plan(policies, plan.policy, initials, plan.initial), when)
         seen.check()
         rows = seen.rows()
         (found,) = pad_rows(lambda x, u: (errors(x, u),), rows.x[:, 0], rows.u[:, 0])
@@ -201,7 +205,7 @@ def squared_errors(system: System, drifts: FiniteClass, rewards: FiniteClass) ->
 
 
 def require_finite(means: np.ndarray, drifts: FiniteClass, plan: Plan) -> None:
-    """Raises if the squared errors [F + R] seen under `plan` are not numbers."""
+    """Raises if the squared errors [F + R] under `plan`, a pair of indices, are not finite."""
     if not np.isfinite(means).all():
         index = int(np.flatnonzero(~np.isfinite(means))[0])
         name = f"drifts: member {index}" if index < drifts.size else f"rewards: member {index - drifts.size}"

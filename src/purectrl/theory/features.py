@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import require
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array
 
 Features = Callable[[Array, Array], Array]
 

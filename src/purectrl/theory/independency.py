@@ -9,7 +9,7 @@ C_{𝒯,m}                 value            sup over i, past, π, q, f, b of E_�
 u_min, u_max            u                range of the mean-reversion rate of the OU system (Proposition 2)
 
 0/0 counts as 1, as in the proof of Proposition 2 (a class F with one member has C = 1): so C ≥ 1 for classes with the truth.
-The order of the times is theirs on the clock. The definition does not ask for it, and C depends on it.
+The times of an episode are sorted. The definition does not require that, and C depends on it.
 """
 
 import math
@@ -19,14 +19,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import require
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array, Measuring, Plan, System
+from purectrl.core.plan import Plan
 from purectrl.core.samplers import Context, Sampler
-from purectrl.systems.simulation import euler_maruyama, simulated
+from purectrl.core.system import MeasurementModel, System
+from purectrl.systems.compiled import jax_key
+from purectrl.systems.simulation import euler_maruyama, simulate_rollouts
 from purectrl.theory.classes import FiniteClass
 from purectrl.theory.eluder import expectations, require_finite, squared_errors
+from purectrl.theory.policy_classes import make_plan
 
 NOTHING = 1e-10
 """A squared error below this share of the class's largest is the rounding of f = f*, not a difference."""
@@ -95,7 +99,7 @@ class Independency(NamedTuple):
     """Which function: f for indices below F, then b."""
 
 
-def independency(
+def independency_coefficient(
     key: Key,
     system: System,
     policies: FiniteClass,
@@ -113,8 +117,8 @@ def independency(
     It is a lower estimate of a supremum: the past runs over `pasts` sampled states and not over all. Of the past only the
     last state is kept: exact for fixed times, since x(t) is Markov, and an average over pasts (so lower) for random ones.
     With random times, t_i − t_{i−1} is drawn from its law given that state: from the episodes, among `pool`, that were
-    nearest to it. Half of the continuations choose where the ratio is largest, the others say how large: the largest of many
-    noisy ratios would be too large.
+    nearest to it. Half of the continuations select where the ratio is largest, the other half estimate it there: the
+    largest of many noisy ratios would be biased upwards.
 
     Main arguments:
         system: f*, g*, b* and T.
@@ -126,14 +130,14 @@ def independency(
         pasts, futures: past states for each (i, π, q), and continuations from each of them.
         pool: simulated episodes for each (π, q).
 
-    >>> from purectrl.core.samplers import uniform
+    >>> from purectrl.core.samplers import Uniform
     >>> from purectrl.systems.washboard import drift, reward, washboard
     >>> still = FiniteClass.of([lambda x: jnp.zeros(1)])
     >>> origin = FiniteClass.of([lambda key: jnp.zeros(1)])
     >>> drifts = FiniteClass.family(drift, np.array([[0.5, 0.5], [0.0, 0.5]], np.float32))
     >>> goals = FiniteClass.family(reward, np.array([0.75], np.float32))
     >>> counts = dict(steps=20, pasts=16, futures=64, pool=512)
-    >>> found = independency(Key.from_seed(0), washboard(), still, origin, drifts, goals, uniform(1), **counts)
+    >>> found = independency_coefficient(Key.from_seed(0), washboard(), still, origin, drifts, goals, Uniform(), **counts)
     >>> found.value < 1.0 + 3 * found.error + 0.05  # one uniform time is what C compares with
     True
     """
@@ -143,12 +147,12 @@ def independency(
     differs = numerator > NOTHING * np.repeat([part.max() for part in uniform], [drifts.size, rewards.size])
     classes = policies, initials, drifts, rewards
     highest, best = 1.0, Independency(1.0, 0.0, 1, Plan(0, 0), 0)
-    for row, i, choose, judge in _conditionals(key, system, *classes, sampler, steps, pasts, futures, pool):
+    for row, i, choose, estimate in _conditionals(key, system, *classes, sampler, steps, pasts, futures, pool):
         ratio = np.where(differs[row], _divide(numerator[row], choose.mean), 1.0)
         at = np.unravel_index(np.argmax(ratio), ratio.shape)
         if ratio[at] > highest:
-            value = float(_divide(numerator[row, at[1]], judge.mean[at]))
-            error = value * float(judge.error[at] / judge.mean[at]) if value < math.inf else 0.0
+            value = float(_divide(numerator[row, at[1]], estimate.mean[at]))
+            error = value * float(estimate.error[at] / estimate.mean[at]) if value < math.inf else 0.0
             plan = Plan(*divmod(row, initials.size))
             highest, best = ratio[at], Independency(max(1.0, value), error, i, plan, int(at[1]))
     return best
@@ -179,17 +183,17 @@ def _conditionals(
     """For every plan (as its row π · |Q| + q) and measurement i, the squared errors given sampled pasts."""
     times = sampler(key.child("times"), pool, Context(system.horizon))
     continued = _continuation(system, policies, drifts, rewards, times, steps)
-    rollout = simulated(system, policies.apply, initials.apply, Measuring(), steps)
+    rollout = simulate_rollouts(system, MeasurementModel(), steps)
     for row in range(policies.size * initials.size):
         plan = Plan(*divmod(row, initials.size))
-        seen = rollout(key.child("pool"), plan, times)
+        seen = rollout(key.child("pool"), make_plan(policies, plan.policy, initials, plan.initial), times)
         seen.check()
         for i in range(1, sampler.m + 1):
             names = "continue", row, i
             starts, gaps = _pasts(key.child(*names, "past"), initials, plan, seen.x, times, i, pasts, futures)
-            choose, judge = continued(key.child(*names), plan.policy, starts, gaps)
-            require_finite(judge.mean.max(axis=0), drifts, plan)
-            yield row, i, choose, judge
+            choose, estimate = continued(key.child(*names), plan.policy, starts, gaps)
+            require_finite(estimate.mean.max(axis=0), drifts, plan)
+            yield row, i, choose, estimate
 
 
 def _continuation(
@@ -202,9 +206,9 @@ def _continuation(
     fractions = jnp.linspace(0.0, 1.0, inner + 1)
 
     def end(key: Array, policy: Array, start: Array, gap: Array) -> Array:
-        act = lambda x: policies.apply(policy, x)  # noqa: E731
+        act = lambda x, t: policies.apply(policy, x)  # noqa: E731
         x = euler_maruyama(key, system.drift, system.diffusion, act, start, gap * fractions)[-1]
-        return errors(x, act(x))
+        return errors(x, policies.apply(policy, x))
 
     @jax.jit
     def ends(words: Array, policy: Array, starts: Array, gaps: Array) -> Array:
@@ -213,7 +217,7 @@ def _continuation(
         return each(keys, policy, starts, gaps)
 
     def continued(key: Key, policy: int, starts: np.ndarray, gaps: np.ndarray) -> tuple[_Half, _Half]:
-        found = np.asarray(ends(key.words(), policy, starts, gaps), np.float64)
+        found = np.asarray(ends(key.jax_key_data(), policy, starts, gaps), np.float64)
         # every other one, because neighbours come nearest first
         halves = found[:, ::2], found[:, 1::2]
         first, second = (_Half(h.mean(axis=1), h.std(axis=1) / math.sqrt(max(h.shape[1] - 1, 1))) for h in halves)
@@ -235,7 +239,7 @@ def _pasts(
     """Where continuations to measurement i start [P, J, d], and how long they take [P, J], from x [pool, m, d] and times."""
     if i == 1:  # nothing was seen: every x(0) and every t_1 in one average
         count = pasts * futures
-        keys = jax.random.split(jax.random.wrap_key_data(key.words()), count)
+        keys = jax.random.split(jax_key(key), count)
         starts = np.asarray(jax.vmap(initials.apply, (None, 0))(plan.initial, keys))
         return starts[None], np.resize(times[:, 0], (1, count)).astype(np.float32)
     last = x[:, i - 2]

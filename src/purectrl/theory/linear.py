@@ -7,6 +7,7 @@
     L_D(Θ) = Σ ‖Θᵀφ − y‖²       Statistics.loss: tr(ΘᵀAΘ) − 2 tr(ΘᵀB) + c
     A = Σ φφᵀ, B = Σ φyᵀ, c     gram [p, p], cross [p, o], square
     min over the ball           `fit`, by the eigenvalues of A and one multiplier
+    Θ̂_{t−1} = (A + λI)⁻¹ B      the ridge regression on the rows before t, with which row t is predicted; λ is `ridge`
 
 Everything costs the same at measurement one hundred thousand as at one thousand.
 """
@@ -18,12 +19,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import InputError, MeasurementError, require
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array
-from purectrl.systems.simulation import pad_rows
-from purectrl.theory.classes import Rows
+from purectrl.systems.compiled import pad_rows
+from purectrl.theory.classes import EpisodeLosses, RegressionData, TrueFunction
 from purectrl.theory.complexity import log_cover_linear
 from purectrl.theory.features import Features
 
@@ -32,7 +33,7 @@ FLOOR = 1e-10
 
 
 class Statistics(NamedTuple):
-    """All that least squares needs to know of the data."""
+    """The sufficient statistics of least squares."""
 
     gram: np.ndarray
     """A = Σ φφᵀ [p, p]."""
@@ -40,30 +41,40 @@ class Statistics(NamedTuple):
     """B = Σ φyᵀ [p, o]."""
     square: float
     """c = Σ ‖y‖²."""
+    prequential: float = 0.0
+    """Σ_t ‖Θ̂_{t−1}ᵀφ_t − y_t‖²: the loss of predicting each row by the ridge regression on those before it."""
 
     def loss(self, theta: np.ndarray) -> float:
         """L_D(Θ) for Θ [p, o]."""
         return float(np.sum(theta * (self.gram @ theta - 2 * self.cross)) + self.square)
 
-    def after(self, features: np.ndarray, targets: np.ndarray) -> "Statistics":
-        """With rows φ [n, p] and y [n, o] added."""
+    def add(self, features: np.ndarray, targets: np.ndarray) -> "Statistics":
+        """The statistics with rows φ [n, p] and y [n, o] added."""
         y = targets.astype(np.float64)
-        return Statistics(
-            self.gram + features.T @ features, self.cross + features.T @ y, self.square + float((y**2).sum())
-        )
+        gram, cross = self.gram + features.T @ features, self.cross + features.T @ y
+        return Statistics(gram, cross, self.square + float((y**2).sum()), self.prequential)
+
+    def prediction_losses(self, features: np.ndarray, targets: np.ndarray, ridge: float) -> np.ndarray:
+        """‖Θ̂_{t−1}ᵀφ_t − y_t‖² for new rows φ [n, p] and y [n, o], each predicted from all rows before it [n]."""
+        y = targets.astype(np.float64)
+        past = lambda rows: np.cumsum(rows, axis=0) - rows  # noqa: E731
+        grams = self.gram + past(features[:, :, None] * features[:, None]) + ridge * np.eye(features.shape[1])
+        crosses = self.cross + past(features[:, :, None] * y[:, None])
+        predicted = np.einsum("np,npo->no", features, np.linalg.solve(grams, crosses))
+        return ((predicted - y) ** 2).sum(axis=1)
 
 
-class Region(NamedTuple):
-    """A confidence set {Θ : L(Θ) ≤ min L + β, ‖Θ‖_F ≤ R} as the planner moves in it."""
+class LinearConfidenceSet(NamedTuple):
+    """A confidence set {Θ : L(Θ) ≤ min L + β, ‖Θ‖_F ≤ R}, in the form that the planner needs."""
 
     center: Array
-    """A point inside [p, o]: the minimiser, moved inwards where the ball is near."""
+    """A point inside [p, o]: the minimizer, moved inwards where the ball is near."""
     shape: Array
-    """(A/β + I/R²)^(−1/2) [p, p]: what makes the set round up to a factor of two."""
+    """(A/β + I/R²)^(−1/2) [p, p]: a preconditioner that makes the set round up to a factor of two."""
     gram: Array
     """A/β [p, p]."""
     slope: Array
-    """(A·center − B)/β [p, o]: zero at the minimiser, unless the ball binds."""
+    """(A·center − B)/β [p, o]: zero at the minimizer, unless the ball binds."""
     room: Array
     """1 − (L(center) − min L)/β: zero on the ellipsoid."""
     bound: Array
@@ -81,6 +92,7 @@ class LinearClass:
 
     Other arguments:
         feature_bound: a bound on ‖φ‖, which the covering number needs.
+        ridge: λ > 0 of the ridge regressions that predict every row before it is used; None makes no predictions.
 
     Drifts that are linear in (x, u), for d = 2 and k = 1; Θ has shape [p, o] = [3, 2]:
 
@@ -94,11 +106,13 @@ class LinearClass:
     bound: float
     outputs: int | None = None
     feature_bound: float = 1.0
+    ridge: float | None = None
     _features: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require(self.bound > 0, f"bound: R must be positive, not {self.bound}")
         require(self.feature_bound > 0, f"feature_bound: must be positive, not {self.feature_bound}")
+        require(self.ridge is None or self.ridge > 0, f"ridge: λ must be positive, not {self.ridge}")
         object.__setattr__(self, "_features", jax.jit(lambda x, u: (jax.vmap(self.features)(x, u),)))
 
     def apply(self, theta: Array, x: Array, u: Array) -> Array:
@@ -120,38 +134,48 @@ class LinearClass:
         """Logarithm of the covering number at scale ε: p·o·log(1 + 2RL/ε)."""
         return log_cover_linear(features * (self.outputs or 1), self.bound, self.feature_bound, epsilon)
 
-    def start(self, key: Key, state_dim: int, control_dim: int) -> Statistics:
-        """No data yet."""
+    def init(self, key: Key, state_dim: int, control_dim: int) -> Statistics:
+        """The statistics of no data."""
         features = self.size(state_dim, control_dim)
         return Statistics(np.zeros((features, features)), np.zeros((features, self.outputs or 1)), 0.0)
 
-    def observe(self, statistics: Statistics, rows: Rows) -> Statistics:
-        """The statistics with more rows in them."""
-        return statistics.after(self.rows_features(rows), rows.y)
+    def observe(self, statistics: Statistics, data: RegressionData) -> Statistics:
+        """The statistics with new data added, each row after its prediction."""
+        phi = self.feature_rows(data)
+        if self.ridge is not None:
+            losses = statistics.prediction_losses(phi, data.y, self.ridge)
+            statistics = statistics._replace(prequential=statistics.prequential + float(losses.sum()))
+        return statistics.add(phi, data.y)
 
-    def rows_features(self, rows: Rows) -> np.ndarray:
+    def feature_rows(self, data: RegressionData) -> np.ndarray:
         """φ of every row [n, p]; raises where it is not finite."""
-        (found,) = pad_rows(self._features, rows.x, rows.u)
+        (found,) = pad_rows(self._features, data.x, data.u)
         if not np.isfinite(found).all():
             row = np.argwhere(~np.isfinite(found))[0][0]
-            raise MeasurementError(f"the features are not finite at x = {rows.x[row]}, u = {rows.u[row]}")
+            raise MeasurementError(f"the features are not finite at x = {data.x[row]}, u = {data.u[row]}")
         return found.astype(np.float64)
 
-    def refit(self, statistics: Statistics, rows: Rows, thorough: bool = False) -> Statistics:
-        """Nothing to do: the fit has a closed form."""
+    def refit(self, statistics: Statistics, data: RegressionData, thorough: bool = False) -> Statistics:
+        """The same statistics: the fit has a closed form."""
         return statistics
 
     def minimum(self, statistics: Statistics) -> float:
         """min L."""
         return self.fit(statistics)[1]
 
-    def excess(self, statistics: Statistics, theta: np.ndarray, rows: Rows) -> float:
+    def prequential(self, statistics: Statistics) -> float:
+        """The loss of the predictions."""
+        return statistics.prequential
+
+    def excess_loss(self, statistics: Statistics, theta: np.ndarray, data: RegressionData) -> float:
         """L(Θ) − min L."""
         return statistics.loss(theta) - self.minimum(statistics)
 
-    def excesses(self, statistics: Statistics, theta: np.ndarray, rows: Rows, m: int) -> np.ndarray:
-        """L(Θ) − min L after each episode of m rows [episodes]."""
-        phi, y = self.rows_features(rows).reshape(-1, m, len(theta)), rows.y.reshape(-1, m, theta.shape[1])
+    def losses_per_episode(
+        self, statistics: Statistics, theta: np.ndarray, data: RegressionData, m: int
+    ) -> EpisodeLosses:
+        """L(Θ) − min L, and the regret of the predictions, after each episode of m rows."""
+        phi, y = self.feature_rows(data).reshape(-1, m, len(theta)), data.y.reshape(-1, m, theta.shape[1])
         grams = statistics.gram + np.cumsum(np.einsum("emp,emq->epq", phi, phi), axis=0)
         crosses = statistics.cross + np.cumsum(np.einsum("emp,emo->epo", phi, y), axis=0)
         squares = statistics.square + np.cumsum((y.astype(np.float64) ** 2).sum(axis=(1, 2)))
@@ -161,17 +185,24 @@ class LinearClass:
         free = np.where(seen[..., None], target / np.where(seen, values, 1.0)[..., None], 0.0)
         least = squares - (free * target).sum(axis=(1, 2))
         binds = np.flatnonzero((free**2).sum(axis=(1, 2)) > self.bound**2)
-        if binds.size:  # there the ball decides
+        if binds.size:  # where the unconstrained minimizer is outside the ball
             least[binds] = squares[binds] + _least_in_ball(values[binds], target[binds], self.bound)
         losses = np.einsum("po,epo->e", theta, grams @ theta - 2 * crosses) + squares
-        return losses - least
+        predicted = np.full(len(least), statistics.prequential)
+        if self.ridge is not None:
+            rows = statistics.prediction_losses(phi.reshape(-1, len(theta)), data.y, self.ridge)
+            predicted = predicted + np.cumsum(rows.reshape(-1, m).sum(axis=1))
+        return EpisodeLosses(losses - least, predicted - least)
 
-    def contains(self, statistics: Statistics, rows: Rows, beta: float, truth: np.ndarray) -> bool:
-        """Whether Θ = `truth` [p, o] is in the set that `statistics` define."""
-        return bool(self.excess(statistics, truth, rows) <= beta and np.linalg.norm(truth) <= self.bound)
+    def truth_excess(self, statistics: Statistics, data: RegressionData, truth: TrueFunction) -> float:
+        """L(Θ*) − min L for `truth.parameter`; infinite if it is outside the ball."""
+        theta = truth.parameter
+        if theta is None or np.linalg.norm(theta) > self.bound:
+            return math.inf
+        return self.excess_loss(statistics, theta, data)
 
     def fit(self, statistics: Statistics) -> tuple[np.ndarray, float]:
-        """The minimiser of the loss over the ball [p, o], and the minimum."""
+        """The minimizer of the loss over the ball [p, o], and the minimum."""
         values, vectors = np.linalg.eigh(statistics.gram)
         values = np.maximum(values, 0.0)
         target = vectors.T @ statistics.cross
@@ -183,7 +214,7 @@ class LinearClass:
         theta = vectors @ found
         return theta, statistics.loss(theta)
 
-    def region(self, statistics: Statistics, rows: Rows, beta: float) -> Region:
+    def confidence_set(self, statistics: Statistics, data: RegressionData, beta: float) -> LinearConfidenceSet:
         """The confidence set of radius β, for the planner."""
         center, least = self.fit(statistics)
         bend = float(np.sum(center * (statistics.gram @ center))) / beta
@@ -197,36 +228,36 @@ class LinearClass:
         shape = (vectors / np.sqrt(values)) @ vectors.T
         slope = (statistics.gram @ center - statistics.cross) / beta
         arrays = center, shape, statistics.gram / beta, slope, room, self.bound
-        return Region(*(np.asarray(array, np.float32) for array in arrays))
+        return LinearConfidenceSet(*(jnp.asarray(array, jnp.float32) for array in arrays))
 
-    def decode(self, region: Region, w: Array) -> Array:
+    def decode(self, confidence_set: LinearConfidenceSet, w: Array) -> Array:
         """Θ [p, o] for coordinates w [p, o]: any w is a point inside the set, and any point inside has its w.
 
-        w is shortened by tanh(g)/g, g being its gauge, so that the set becomes all of space. Stepping out and pulling back
-        along the ray instead is no projection, and stops where the gradient is parallel to the ray.
+        w is multiplied by tanh(g)/g, where g is its gauge, so that the set becomes all of space. Stepping out of the set and
+        back along the ray instead is not a projection, and stops where the gradient is parallel to the ray.
         """
-        g = gauge(region, region.shape @ w)
-        return region.center + region.shape @ w * (jnp.tanh(g) / g)
+        g = gauge(confidence_set, confidence_set.shape @ w)
+        return confidence_set.center + confidence_set.shape @ w * (jnp.tanh(g) / g)
 
-    def encode(self, region: Region, theta: np.ndarray) -> np.ndarray:
-        """The inverse of `decode`; a point on or beyond the surface of the set is taken just below it."""
-        direction = np.asarray(theta - np.asarray(region.center), np.float64)
-        g = float(_gauge(region, np.float32(direction)))
-        w = np.linalg.solve(np.asarray(region.shape, np.float64), direction)
-        return np.float32(w * np.arctanh(min(g, 0.9999)) / g)
+    def encode(self, confidence_set: LinearConfidenceSet, theta: np.ndarray) -> np.ndarray:
+        """The inverse of `decode`; a point on or outside the boundary of the set is moved just inside."""
+        direction = np.asarray(theta - np.asarray(confidence_set.center), np.float64)
+        g = float(_gauge(confidence_set, np.float32(direction)))
+        w = np.linalg.solve(np.asarray(confidence_set.shape, np.float64), direction)
+        return (w * np.arctanh(min(g, 0.9999)) / g).astype(np.float32)
 
-    def violation(self, region: Region, w: Array) -> Array:
-        """Nothing to press: no coordinates are outside."""
+    def violation(self, confidence_set: LinearConfidenceSet, w: Array) -> Array:
+        """Zero: no coordinates are outside."""
         return jnp.float32(0.0)
 
-    def settle(self, region: Region, w: Array) -> Array:
-        """Nothing to do: all coordinates are inside."""
+    def project(self, confidence_set: LinearConfidenceSet, w: Array) -> Array:
+        """The same coordinates: all of them are inside."""
         return w
 
-    def random(self, region: Region, key: Key) -> Array:
+    def sample(self, confidence_set: LinearConfidenceSet, key: Key) -> np.ndarray:
         """A random point of the set or, half of the time, its center."""
         draws = key.generator()
-        return np.float32(draws.integers(2) * draws.normal(size=region.center.shape))
+        return (draws.integers(2) * draws.normal(size=confidence_set.center.shape)).astype(np.float32)
 
 
 def _multiplier(values: np.ndarray, target: np.ndarray, bound: float) -> np.ndarray:
@@ -247,20 +278,20 @@ def _least_in_ball(values: np.ndarray, target: np.ndarray, bound: float) -> np.n
     return (w * (values[..., None] * w - 2 * target)).sum(axis=(1, 2))
 
 
-def gauge(region: Region, direction: Array) -> Array:
-    """How many times `direction` [p, o] from the center is as long as the way to the surface of the set: below 1 inside.
+def gauge(confidence_set: LinearConfidenceSet, direction: Array) -> Array:
+    """The length of `direction` [p, o] from the center, in units of the distance to the boundary of the set: below 1 inside.
 
-    The surface is where one of two quadratics a s² + b s reaches its room c; 1/s is (b + sqrt(b² + 4ac))/2c.
+    The boundary is where one of two quadratics a s² + b s reaches its room c; 1/s is (b + sqrt(b² + 4ac))/2c.
     """
 
     def quadratic(a: Array, b: Array, c: Array) -> Array:
         # the small number keeps the slope finite at the center
         return (b + jnp.sqrt(b**2 + 4 * a * c + 1e-12)) / (2 * c)
 
-    bent = jnp.sum(direction * (region.gram @ direction))
-    ellipsoid = quadratic(bent, 2 * jnp.sum(direction * region.slope), region.room)
-    left = region.bound**2 - jnp.sum(region.center**2)
-    ball = quadratic(jnp.sum(direction**2), 2 * jnp.sum(direction * region.center), left)
+    bent = jnp.sum(direction * (confidence_set.gram @ direction))
+    ellipsoid = quadratic(bent, 2 * jnp.sum(direction * confidence_set.slope), confidence_set.room)
+    left = confidence_set.bound**2 - jnp.sum(confidence_set.center**2)
+    ball = quadratic(jnp.sum(direction**2), 2 * jnp.sum(direction * confidence_set.center), left)
     return jnp.maximum(ellipsoid, ball)
 
 

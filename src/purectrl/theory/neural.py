@@ -5,11 +5,13 @@
     f ∈ F                         the arrays of a module, its structure being fixed
     L_D(f) = Σ ‖f(x, u) − y‖²     `loss`
     min L                         NeuralFit.minimum: the smallest loss that descent has found, so never below the true one
-    {f : L(f) ≤ min L + β}        NeuralRegion; `violation` is what the planner's multiplier presses to zero or below, and
-                                  `settle` moves what is left over towards the best fit until it is inside
+    {f : L(f) ≤ min L + β}        NeuralConfidenceSet; the planner's multiplier pushes `violation` to zero or below, and
+                                  `project` moves the result towards the best fit until it is inside
+    f̂_{t−1}                       the best network found before row t; its losses on rows t add up to NeuralFit.prequential
 
-A radius from covering numbers is far too large for a network to be of use at a few thousand measurements (`log_cover`
-grows with the number of weights); runs scale it down, and say so.
+For networks a radius from covering numbers is too large to be useful with a few thousand measurements (`log_cover` grows
+with the number of weights). Anytime-valid sets {f : L(f) ≤ Σ_t ‖f̂_{t−1}(z_t) − y_t‖² + 2σ² log(1/δ)} need none. They
+are valid however well or badly the descent fits: min L cancels, and f̂ may be any network that earlier rows determine.
 """
 
 from collections.abc import Callable
@@ -21,27 +23,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import Array
 
 from purectrl.core.errors import InputError, require
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array
-from purectrl.theory.classes import Rows
+from purectrl.systems.compiled import jax_key
+from purectrl.theory.classes import RegressionData, TrueFunction
 from purectrl.theory.complexity import log_cover_linear
 
 
 class NeuralFit(NamedTuple):
-    """The best network found for the first `count` rows of the data, and where descent stands."""
+    """The best network found for the first `rows` rows of the data, and the state of the gradient descent."""
 
     best: Any
     minimum: float
     current: Any
-    memory: Any
-    """Adam's moments, so that descent goes on where it stopped."""
-    count: int
+    optimizer_state: Any
+    """Adam's moments, so that descent continues from them."""
+    rows: int
+    prequential: float = 0.0
+    """Σ_t ‖f̂_{t−1}(z_t) − y_t‖², where f̂_{t−1} is the best network found before row t."""
 
 
-class NeuralRegion(NamedTuple):
-    """A confidence set {f : L(f) ≤ min L + β} as the planner sees it."""
+class NeuralConfidenceSet(NamedTuple):
+    """A confidence set {f : L(f) ≤ min L + β}, in the form that the planner needs."""
 
     center: Any
     data: "Padded"
@@ -50,12 +55,12 @@ class NeuralRegion(NamedTuple):
 
 
 class Padded(NamedTuple):
-    """Rows of data with weights that are zero where they only fill the array."""
+    """Data with weights that are zero on padding."""
 
-    x: Array
-    u: Array
-    y: Array
-    weights: Array
+    x: Array | np.ndarray
+    u: Array | np.ndarray
+    y: Array | np.ndarray
+    weights: Array | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -67,39 +72,43 @@ class NeuralClass:
         outputs: o for a vector (a drift), None for a scalar (a reward).
 
     Other arguments:
-        rate: Adam's step size.
-        check_steps, update_steps: descent steps at each look at the misfit, and at each update.
-        bound, lipschitz: R on the norm of all weights, and how fast the function moves with them: what the covering number
-            needs. They are not enforced.
+        learning_rate: that of Adam.
+        check_steps, update_steps: gradient steps per test of the excess loss, and per update.
+        bound, lipschitz: R, a bound on the norm of all weights, and the Lipschitz constant of the function in them, for the
+            covering number. They are not enforced.
+        predicts: whether `observe` predicts every row before it is used, for anytime-valid sets.
 
     >>> class Line(eqx.Module):
     ...     slope: jax.Array
     ...     def __call__(self, x, u):
     ...         return self.slope * x[0]
-    >>> lines = NeuralClass(lambda key: Line(jnp.zeros(())), outputs=None, rate=0.1, update_steps=300)
+    >>> lines = NeuralClass(lambda key: Line(jnp.zeros(())), outputs=None, learning_rate=0.1, update_steps=300)
     >>> x = np.linspace(-1, 1, 9, dtype=np.float32)[:, None]
-    >>> fit = lines.start(Key.from_seed(0), state_dim=1, control_dim=1)
-    >>> fit = lines.refit(fit, Rows(x, 0 * x, 3 * x), thorough=True)
+    >>> fit = lines.init(Key.from_seed(0), state_dim=1, control_dim=1)
+    >>> fit = lines.refit(fit, RegressionData(x, 0 * x, 3 * x), thorough=True)
     >>> round(float(fit.best.slope), 2), round(fit.minimum, 3)
     (3.0, 0.0)
     """
 
     make: Callable[[Array], Any]
     outputs: int | None = None
-    rate: float = 3e-3
+    learning_rate: float = 3e-3
     check_steps: int = 10
     update_steps: int = 500
     bound: float = 10.0
     lipschitz: float = 1.0
+    predicts: bool = False
     _static: Any = field(init=False, repr=False, compare=False)
     _descend: Any = field(init=False, repr=False, compare=False)
     _loss: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("rate", "bound", "lipschitz"):
+        for name in ("learning_rate", "bound", "lipschitz"):
             require(getattr(self, name) > 0, f"{name}: must be positive, not {getattr(self, name)}")
         for name in ("check_steps", "update_steps"):
-            require(getattr(self, name) >= 1, f"{name}: at least one step is needed, not {getattr(self, name)}")
+            require(
+                getattr(self, name) >= 1, f"{name}: at least one gradient step is needed, not {getattr(self, name)}"
+            )
         static = eqx.partition(self.make(jax.random.key(0)), eqx.is_inexact_array)[1]
         object.__setattr__(self, "_static", static)
         object.__setattr__(self, "_descend", jax.jit(self._descent, static_argnames="steps"))
@@ -111,7 +120,9 @@ class NeuralClass:
 
     def loss(self, parameter: Any, data: Padded) -> Array:
         """L_D(f)."""
-        found = jax.vmap(self.apply, (None, 0, 0))(parameter, data.x, data.u).reshape(data.y.shape)
+        found = jax.vmap(self.apply, (None, 0, 0))(parameter, jnp.asarray(data.x), jnp.asarray(data.u)).reshape(
+            data.y.shape
+        )
         return jnp.sum(data.weights[:, None] * (found - data.y) ** 2)
 
     def log_cover(self, epsilon: float) -> float:
@@ -119,7 +130,7 @@ class NeuralClass:
         weights = sum(leaf.size for leaf in jax.tree.leaves(self._fresh(Key(0))))
         return log_cover_linear(weights, self.bound, self.lipschitz, epsilon)
 
-    def start(self, key: Key, state_dim: int, control_dim: int) -> NeuralFit:
+    def init(self, key: Key, state_dim: int, control_dim: int) -> NeuralFit:
         """A random network and no data; raises if it does not fit the system."""
         arguments = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (state_dim, control_dim)]
         parameter = self._fresh(key)
@@ -131,57 +142,66 @@ class NeuralClass:
                 f"make: the module cannot be evaluated on x [{state_dim}], u [{control_dim}]: {error}"
             ) from error
         require(shape == expected, f"make: the module returns shape {shape}, expected {expected}")
-        return NeuralFit(parameter, 0.0, parameter, self._optimiser.init(parameter), 0)
+        return NeuralFit(parameter, 0.0, parameter, self._optimizer.init(parameter), 0)
 
-    def observe(self, fit: NeuralFit, rows: Rows) -> NeuralFit:
-        """Nothing to do: descent reads all data."""
-        return fit
+    def observe(self, fit: NeuralFit, data: RegressionData) -> NeuralFit:
+        """The same fit, since gradient descent reads all data, with the loss of its predictions of the new rows."""
+        if not self.predicts:
+            return fit
+        loss = fit.prequential + float(self._loss(fit.best, pad(data)))
+        return fit._replace(prequential=loss)
 
-    def refit(self, fit: NeuralFit, rows: Rows, thorough: bool = False) -> NeuralFit:
-        """Goes on descending on all data and keeps the best network seen."""
+    def refit(self, fit: NeuralFit, data: RegressionData, thorough: bool = False) -> NeuralFit:
+        """Continues gradient descent on all data and keeps the best network seen."""
         steps = self.update_steps if thorough else self.check_steps
-        best, minimum, current, memory = self._descend(fit.best, fit.current, fit.memory, pad(rows), steps=steps)
-        arrays = jax.tree.map(np.asarray, (best, current, memory))
-        return NeuralFit(arrays[0], float(minimum), arrays[1], arrays[2], len(rows.x))
+        best, minimum, current, optimizer_state = self._descend(
+            fit.best, fit.current, fit.optimizer_state, pad(data), steps=steps
+        )
+        arrays = jax.tree.map(np.asarray, (best, current, optimizer_state))
+        return NeuralFit(arrays[0], float(minimum), arrays[1], arrays[2], len(data.x), fit.prequential)
 
     def minimum(self, fit: NeuralFit) -> float:
-        """min L, as far as descent has come."""
+        """The smallest loss that gradient descent has found."""
         return fit.minimum
 
-    def excess(self, fit: NeuralFit, parameter: Any, rows: Rows) -> float:
-        """L(f) − min L over all rows, which `fit` has been fitted to."""
-        return max(0.0, float(self._loss(parameter, pad(rows))) - fit.minimum)
+    def prequential(self, fit: NeuralFit) -> float:
+        """The loss of the predictions."""
+        return fit.prequential
 
-    def region(self, fit: NeuralFit, rows: Rows, beta: float) -> NeuralRegion:
-        """The confidence set that the first `fit.count` rows define."""
-        data = pad(Rows(*(array[: fit.count] for array in rows)))
-        return NeuralRegion(fit.best, data, jnp.float32(fit.minimum), jnp.float32(beta))
+    def excess_loss(self, fit: NeuralFit, parameter: Any, data: RegressionData) -> float:
+        """L(f) − min L on all data, to which `fit` was fitted."""
+        return max(0.0, float(self._loss(parameter, pad(data))) - fit.minimum)
 
-    def contains(self, fit: NeuralFit, rows: Rows, beta: float, truth: Callable[[Array, Array], Array]) -> bool:
-        """Whether L(truth) ≤ min L + β, for a truth that need not be a network."""
-        x, u, y = (array[: fit.count] for array in rows)
-        if not fit.count:
-            return True
-        off = np.asarray(jax.vmap(truth)(x, u)).reshape(y.shape) - y
-        return bool((off.astype(np.float64) ** 2).sum() <= fit.minimum + beta)
+    def confidence_set(self, fit: NeuralFit, data: RegressionData, beta: float) -> NeuralConfidenceSet:
+        """The confidence set that the first `fit.rows` rows define."""
+        padded = pad(RegressionData(*(array[: fit.rows] for array in data)))
+        return NeuralConfidenceSet(fit.best, padded, jnp.float32(fit.minimum), jnp.float32(beta))
 
-    def decode(self, region: NeuralRegion, w: Any) -> Any:
-        """The planner moves the weights themselves."""
+    def truth_excess(self, fit: NeuralFit, data: RegressionData, truth: TrueFunction) -> float:
+        """L(truth) − min L on the first `fit.rows` rows; the truth need not be a network."""
+        x, u, y = (array[: fit.rows] for array in data)
+        if not fit.rows:
+            return 0.0
+        off = np.asarray(jax.vmap(truth.function)(jnp.asarray(x), jnp.asarray(u))).reshape(y.shape) - y
+        return float((off.astype(np.float64) ** 2).sum()) - fit.minimum
+
+    def decode(self, confidence_set: NeuralConfidenceSet, w: Any) -> Any:
+        """The same: the planner moves the weights themselves."""
         return w
 
-    def encode(self, region: NeuralRegion, parameter: Any) -> Any:
+    def encode(self, confidence_set: NeuralConfidenceSet, parameter: Any) -> Any:
         """The inverse of `decode`."""
         return parameter
 
-    def violation(self, region: NeuralRegion, w: Any) -> Array:
+    def violation(self, confidence_set: NeuralConfidenceSet, w: Any) -> Array:
         """(L(f) − min L)/β − 1: positive outside the set."""
-        return (self.loss(w, region.data) - region.minimum) / region.beta - 1.0
+        return (self.loss(w, confidence_set.data) - confidence_set.minimum) / confidence_set.beta - 1.0
 
-    def settle(self, region: NeuralRegion, w: Any) -> Any:
+    def project(self, confidence_set: NeuralConfidenceSet, w: Any) -> Any:
         """A point in the set on the segment from the best fit to w: w itself if it is inside, else by bisection, which ends
         where the segment leaves the set."""
-        between = lambda share: jax.tree.map(lambda a, b: a + share * (b - a), region.center, w)  # noqa: E731
-        inside = lambda share: self.violation(region, between(share)) <= 0  # noqa: E731
+        between = lambda share: jax.tree.map(lambda a, b: a + share * (b - a), confidence_set.center, w)  # noqa: E731
+        inside = lambda share: self.violation(confidence_set, between(share)) <= 0  # noqa: E731
 
         def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
@@ -192,41 +212,41 @@ class NeuralClass:
         low, _ = jax.lax.fori_loop(0, 20, halve, (jnp.float32(0.0), jnp.float32(1.0)))
         return between(jnp.where(inside(1.0), 1.0, low))
 
-    def random(self, region: NeuralRegion, key: Key) -> Any:
-        """The best fit with its weights moved a little, so that starts differ."""
+    def sample(self, confidence_set: NeuralConfidenceSet, key: Key) -> Any:
+        """The best fit with a small perturbation of its weights, so that starting points differ."""
         draws = key.generator()
         size = 0.05 * draws.integers(2)
         moved = lambda leaf: np.asarray(leaf) + np.float32(size * draws.normal(size=leaf.shape))  # noqa: E731
-        return jax.tree.map(moved, region.center)
+        return jax.tree.map(moved, confidence_set.center)
 
     @property
-    def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.rate)
+    def _optimizer(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
 
     def _fresh(self, key: Key) -> Any:
-        module = self.make(jax.random.wrap_key_data(key.words()))
+        module = self.make(jax_key(key))
         return jax.tree.map(np.asarray, eqx.filter(module, eqx.is_inexact_array))
 
-    def _descent(self, best: Any, current: Any, memory: Any, data: Padded, steps: int) -> tuple[Any, ...]:
+    def _descent(self, best: Any, current: Any, optimizer_state: Any, data: Padded, steps: int) -> tuple[Any, ...]:
         def step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
-            best, minimum, current, memory = carry
+            best, minimum, current, optimizer_state = carry
             value, slope = jax.value_and_grad(self.loss)(current, data)
             best = jax.tree.map(lambda old, new: jnp.where(value < minimum, new, old), best, current)
-            # the mean and not the sum, so that the step size does not depend on how much data there is
+            # the mean and not the sum, so that the learning rate does not depend on the amount of data
             slope = jax.tree.map(lambda leaf: leaf / jnp.maximum(data.weights.sum(), 1.0), slope)
-            change, memory = self._optimiser.update(slope, memory)
-            return (best, jnp.minimum(minimum, value), optax.apply_updates(current, change), memory), None
+            change, optimizer_state = self._optimizer.update(slope, optimizer_state)
+            return (best, jnp.minimum(minimum, value), optax.apply_updates(current, change), optimizer_state), None
 
-        begin = best, self.loss(best, data), current, memory
-        (best, minimum, current, memory), _ = jax.lax.scan(step, begin, length=steps)
-        return best, minimum, current, memory
+        begin = best, self.loss(best, data), current, optimizer_state
+        (best, minimum, current, optimizer_state), _ = jax.lax.scan(step, begin, length=steps)
+        return best, minimum, current, optimizer_state
 
 
-def pad(rows: Rows) -> Padded:
-    """Rows filled up to 128, 512, 2048, … so that growing data compiles a handful of programs."""
-    count = len(rows.x)
+def pad(data: RegressionData) -> Padded:
+    """Data padded to 128, 512, 2048, … rows, so that growing data compile a handful of programs."""
+    count = len(data.x)
     size = 128
     while size < count:
         size *= 4
     fill = lambda array: np.pad(np.asarray(array, np.float32), ((0, size - count), (0, 0)))  # noqa: E731
-    return Padded(*(fill(array) for array in rows), np.float32(np.arange(size) < count))
+    return Padded(fill(data.x), fill(data.u), fill(data.y), (np.arange(size) < count).astype(np.float32))

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import InputError
 from purectrl.core.keys import Key
-from purectrl.core.problem import Array, System
+from purectrl.core.system import System
 from purectrl.systems.simulation import euler_maruyama
 from purectrl.theory.classes import FiniteClass
 
@@ -27,7 +28,7 @@ class Values(NamedTuple):
     """The largest standard error of `mean`, the ℓ of the paper's remark."""
 
 
-def tabulator(
+def value_table(
     system: System,
     policies: FiniteClass,
     initials: FiniteClass,
@@ -52,10 +53,10 @@ def tabulator(
 
     def episode(keys: Array, pi: Array, q: Array, f: Array) -> Array:
         start_key, path_key = keys
-        policy = lambda x: policies.apply(pi, x)  # noqa: E731
+        policy = lambda x, t: policies.apply(pi, x)  # noqa: E731
         drift = lambda x, u: drifts.apply(f, x, u)  # noqa: E731
         path = euler_maruyama(path_key, drift, system.diffusion, policy, initials.apply(q, start_key), times)[:-1]
-        value = jax.vmap(lambda x: rewards.table(x, policy(x)))(path).sum(axis=0) * step
+        value = jax.vmap(lambda x: rewards.table(x, policies.apply(pi, x)))(path).sum(axis=0) * step
         # a bounded reward is finite even where the state is not
         return jnp.where(jnp.isfinite(path).all(), value, jnp.nan)
 
@@ -73,29 +74,29 @@ def tabulator(
         return jax.lax.map(average, tuple(axis.ravel() for axis in grid))
 
     def values(key: Key) -> Values:
-        mean, error = (np.asarray(array, np.float64) for array in table(key.words()))
+        mean, error = (np.asarray(array, np.float64) for array in table(key.jax_key_data()))
         shape = (policies.size, initials.size, drifts.size, rewards.size)
         if not np.isfinite(mean).all():
             pi, q, f, b = np.argwhere(~np.isfinite(mean.reshape(shape)))[0]
             raise InputError(
                 f"simulating policy {pi} from initial distribution {q} under drift {f} and reward {b} of the classes "
-                "leaves the finite numbers: bound those functions or take more simulation steps"
+                "leaves the finite numbers: bound those functions or use more simulation steps"
             )
         return Values(mean.reshape(shape), float(error.max()))
 
     return values
 
 
-class Optimist(NamedTuple):
+class OptimisticPlanner(NamedTuple):
     """The optimistic argmax over Π × Q × F_n × R_n by exact enumeration (Algorithm 1, line 3).
 
     The maximum over (π, q) does not depend on the data, so it is taken once; a plan then costs |F|·|R| comparisons.
 
-    Two policies, one initial distribution, two drifts, one reward. While both drifts are possible, the plan trusts the
-    better promise; when the second drift is ruled out, it changes:
+    Two policies, one initial distribution, two drifts, one reward. While both drifts are possible, the plan is the best one
+    under the drift with the larger value; when the second drift is ruled out, it changes:
 
-    >>> optimist = Optimist.of(np.array([[[[1.0], [5.0]]], [[[2.0], [3.0]]]]))
-    >>> optimist(np.array([True, True]), np.array([True])), optimist(np.array([True, False]), np.array([True]))
+    >>> planner = OptimisticPlanner.of(np.array([[[[1.0], [5.0]]], [[[2.0], [3.0]]]]))
+    >>> planner(np.array([True, True]), np.array([True])), planner(np.array([True, False]), np.array([True]))
     ((0, 0, 1, 0, 5.0), (1, 0, 0, 0, 2.0))
     """
 
@@ -107,7 +108,7 @@ class Optimist(NamedTuple):
     """|Q|."""
 
     @classmethod
-    def of(cls, values: np.ndarray) -> "Optimist":
+    def of(cls, values: np.ndarray) -> "OptimisticPlanner":
         """From `Values.mean` [Π, Q, F, R]."""
         flat = values.reshape(-1, *values.shape[2:])
         return cls(flat.max(axis=0), flat.argmax(axis=0), values.shape[1])

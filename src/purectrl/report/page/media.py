@@ -1,13 +1,15 @@
-"""Pictures and films of runs, to be carried inside the page."""
+"""Images and videos of runs, embedded in the page: regular files inside the run, of a type that their content shows."""
 
 import base64
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from purectrl.core.errors import StoreError
+from purectrl.core.io import read_bytes, subdirectory
 
-TYPES: Mapping[str, str] = {
+MEDIA_TYPES: Mapping[str, str] = {
     ".mp4": "video/mp4",
     ".webm": "video/webm",
     ".gif": "image/gif",
@@ -16,18 +18,27 @@ TYPES: Mapping[str, str] = {
     ".jpeg": "image/jpeg",
     ".webp": "image/webp",
 }
-"""What browsers show. Of files with the same name but for the ending, the first of these is taken."""
-ROOM = 6_000_000
-"""Bytes of all files together; as text they are a third more, and the page should stay under 10 MB."""
+"""Formats that browsers support. Of files that differ only in their suffix, the first of these is used."""
+SIGNATURES: Mapping[str, re.Pattern[bytes]] = {
+    "video/mp4": re.compile(rb".{4}ftyp", re.DOTALL),
+    "video/webm": re.compile(rb"\x1aE\xdf\xa3.{0,60}?webm", re.DOTALL),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
+"""How the content of each type begins."""
+MAX_BYTES = 6_000_000
+"""Size of all files together. Base64 adds a third, and the page should stay below 10 MB."""
 
 
 @dataclass(frozen=True)
-class Medium:
-    """A file of a run's `media`, inside the page or left where it is.
+class MediaFile:
+    """A file in the `media` directory of a run.
 
     Main arguments:
-        uri: the file itself, as text; None if it is not inside the page.
-        missing: why not, as the end of a sentence that begins with its path; empty if it is.
+        uri: its content as a data URI; None if it is not embedded.
+        missing: why it is not embedded, as the end of a sentence that starts with its path.
     """
 
     path: Path
@@ -36,47 +47,47 @@ class Medium:
 
     @property
     def type(self) -> str:
-        """Its media type."""
-        return TYPES[self.path.suffix.lower()]
+        """The type that its suffix declares; of an embedded file, also that of its content."""
+        return MEDIA_TYPES[self.path.suffix.lower()]
 
 
-def files(place: Path) -> list[Path]:
-    """What the run in `place` has to show, each thing once."""
-    folder = place / "media"
+def media_files(directory: Path) -> list[Path]:
+    """The images and videos of the run in `directory`, each in one format."""
+    folder = subdirectory(directory, "media")
     try:
-        inside = sorted(folder.iterdir()) if folder.is_dir() else []
+        paths = sorted(folder.iterdir()) if folder.is_dir() else []
     except OSError as error:
         raise StoreError(f"{folder} cannot be read, so it is not shown: {error.strerror}") from None
-    found = [path for path in inside if path.suffix.lower() in TYPES]
-    found = [path for path in found if not path.name.startswith(".")]  # one that is being written
-    order = list(TYPES)
     best: dict[str, Path] = {}
-    for path in sorted(found, key=lambda path: order.index(path.suffix.lower())):
-        best.setdefault(path.stem, path)
+    for suffix in MEDIA_TYPES:
+        for path in paths:
+            if path.suffix.lower() == suffix and not path.name.startswith("."):  # temporary files start with a dot
+                best.setdefault(path.stem, path)
     return sorted(best.values())
 
 
-def embed(paths: Iterable[Path], room: int = ROOM) -> dict[Path, Medium]:
-    """Each file as a data URI, in the given order while there is room for it."""
-    taken = {}
+def embed(paths: Iterable[Path], max_bytes: int = MAX_BYTES) -> dict[Path, MediaFile]:
+    """Each file as a data URI, in the given order until `max_bytes` are used."""
+    embedded = {}
     for path in paths:
-        content, missing = _content(path, room)
-        room -= len(content)
-        taken[path] = Medium(path, None if missing else _uri(path, content), missing)
-    return taken
+        content, missing = _read(path, max_bytes)
+        max_bytes -= len(content)
+        file = MediaFile(path, None, missing)
+        if not missing:
+            file = MediaFile(path, f"data:{file.type};base64,{base64.b64encode(content).decode()}")
+        embedded[path] = file
+    return embedded
 
 
-def _content(path: Path, room: int) -> tuple[bytes, str]:
-    """What is in a file, or nothing and the reason."""
+def _read(path: Path, max_bytes: int) -> tuple[bytes, str]:
+    """The content of a file, or no bytes and the reason."""
     try:
-        if not path.is_file():  # a pipe, say, which nobody may ever fill
-            return b"", "is not a file"
-        if path.stat().st_size > room:
-            return b"", "had no room on this page"
-        return path.read_bytes(), ""
+        if path.is_symlink() or not path.is_file():
+            return b"", "is not a regular file"
+        if path.stat().st_size > max_bytes:
+            return b"", "exceeds the space for media on this page"
+        content = read_bytes(path, max_bytes)
     except OSError as error:
         return b"", f"cannot be read: {error.strerror}"
-
-
-def _uri(path: Path, content: bytes) -> str:
-    return f"data:{TYPES[path.suffix.lower()]};base64,{base64.b64encode(content).decode()}"
+    kind = MEDIA_TYPES[path.suffix.lower()]
+    return (content, "") if SIGNATURES[kind].match(content) else (b"", f"is not of type {kind}")

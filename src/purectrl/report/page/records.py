@@ -1,9 +1,10 @@
-"""`records.jsonl` as columns of numbers, read with suspicion: a line may be half written, or of another version."""
+"""Reads what a run recorded: `records.jsonl` as columns of numbers, and the measurement times from its checkpoint.
 
-import gc
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+A file can be incomplete, damaged or of another version. Each error names the file and, if possible, the line.
+"""
+
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from purectrl.core.errors import StoreError
+from purectrl.core.io import MAX_LINES, open_tensors, parse_json, read_bytes, subdirectory
+from purectrl.runs.data_shards import read_shards
+from purectrl.runs.directory import checkpoints
 
 COUNTERS = ("rollouts", "measurements", "updates", "seconds")
-"""What every record counts: the currencies of a run."""
+"""The costs that every record counts."""
+MAX_COLUMNS, MAX_CELLS = 200, 40_000_000
+"""Columns of the records of a run, and numbers in all of them together."""
+MAX_TIME = 1e12
+"""No measurement is taken as late as this."""
 UPDATED = {"neither": 0, "drift": 1, "reward": 2, "both": 3}
-"""What a record says was updated, as two bits."""
-CHUNK = 4096
-"""Lines that are held as Python objects at a time: a run may have a hundred thousand, and a page may have many runs."""
-NUMBERS = {int, float, bool, type(None)}
-"""What a column may hold; null stands for numbers that JSON does not know."""
+"""The values of `updated`, as two bits."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Records:
     """The records of a run.
 
     Main arguments:
-        columns: the numbers of each name [records], NaN where a record says nothing; booleans are 0 and 1.
-        updated: what each record updated [records], as in `UPDATED`.
+        columns: numbers by name [records], NaN where a record has no finite number; booleans are 0 and 1.
+        updated: which models each record updated [records], as in `UPDATED`.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -38,128 +42,122 @@ class Records:
         return len(self.updated)
 
     def last(self, name: str) -> float:
-        """A counter at the end; 0 before anything was recorded."""
+        """The last value of a counter; 0 without records."""
         return float(self.columns[name][-1]) if len(self) else 0.0
-
-    def total(self, name: str) -> float:
-        """The sum of a column over all records that have it."""
-        return float(np.nansum(self.columns[name])) if name in self.columns else 0.0
-
-
-NONE = Records({}, np.zeros(0, int))
-"""Of a run that has not recorded anything."""
 
 
 def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
-    """All records of `file` and what a reader should know about them.
+    """All records of `file`, and notes about them.
 
-    The last line of a run that goes on may be half written: it is left out, and that is noted. Anything else that is wrong
-    raises `StoreError`.
+    An incomplete last line is skipped with a note if the run has not finished. Any other defect raises `StoreError`.
     """
     try:
-        lines = file.read_bytes().split(b"\n")
+        lines = read_bytes(file, MAX_LINES).split(b"\n")
     except FileNotFoundError:
         if finished:
             raise StoreError(f"{file} does not exist, although the run has finished") from None
-        return NONE, [f"{file.parent} has no records yet"]
+        return Records({}, np.zeros(0, int)), [f"{file.parent} has no records yet"]
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
-    rest = lines.pop()
-    if rest and finished:
+    incomplete = lines.pop()
+    if incomplete and finished:
         raise StoreError(f"{file} ends in the middle of line {len(lines) + 1}, although the run has finished")
-    notes = [f"{file}: line {len(lines) + 1} is half written and was left out"] if rest else []
-    with _no_collector():
-        parts = [_columns(file, first, chunk) for first, chunk in _chunks(file, lines)]
-    return (_joined(file, parts) if parts else NONE), notes
+    notes = [f"{file}: line {len(lines) + 1} is incomplete and was skipped"] if incomplete else []
+    values: dict[str, list[float]] = {}
+    updated = np.zeros(len(lines), int)
+    for row, line in enumerate(lines):
+        record = _parse(file, row + 1, line)
+        updated[row] = UPDATED[record["updated"]]
+        for name, value in record.items():
+            name = f"eval_{name[5:]}" if name.startswith("test_") else name  # the name in version 0.1
+            if type(value) in (float, int, bool):
+                if name not in values:
+                    if len(values) == MAX_COLUMNS or (len(values) + 1) * len(lines) > MAX_CELLS:
+                        raise StoreError(f"{file}: line {row + 1} has too many columns: {len(values) + 1:,}")
+                    values[name] = [np.nan] * len(lines)
+                values[name][row] = value
+    columns = {name: _finite(file, name, column) for name, column in values.items()}
+    _check_counters(file, columns)
+    return Records({name: column for name, column in columns.items() if not np.isnan(column).all()}, updated), notes
 
 
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Keeps Python from looking for cycles: JSON has none, and looking costs a fifth of the reading."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
-
-
-def _chunks(file: Path, lines: Sequence[bytes]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The number of the first line of each chunk, and its records."""
-    for start in range(0, len(lines), CHUNK):
-        chunk = lines[start : start + CHUNK]
-        try:
-            found = json.loads(b"[" + b",".join(chunk) + b"]")  # several times as fast as line by line
-        except (ValueError, RecursionError):
-            found = []
-        if len(found) != len(chunk) or not all(type(record) is dict for record in found):
-            raise _unreadable(file, start, chunk)
-        yield start + 1, found
-
-
-def _unreadable(file: Path, start: int, lines: Sequence[bytes]) -> StoreError:
-    """Names the line that is no record."""
-    for number, line in enumerate(lines, start + 1):
-        try:
-            if type(json.loads(line)) is not dict:
-                return StoreError(f"{file}: line {number} is not a record: it should hold names and values")
-        except (ValueError, RecursionError) as error:
-            return StoreError(f"{file}: line {number} is not JSON: {error}")
-    return StoreError(f"{file}: a line between {start + 1} and {start + len(lines)} holds more than one record")
-
-
-def _columns(file: Path, first: int, records: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The columns of one chunk; raises unless each record counts what every run counts."""
-    values = _turned(records)
+def _parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
+    """One record; raises unless it counts what every record counts."""
+    record = parse_json(line, f"{file}: line {number}")
+    if not isinstance(record, dict):
+        raise StoreError(f"{file}: line {number} is not a record: expected a JSON object")
     for name in (*COUNTERS, "episodes"):
-        found = values.get(name, (None,) * len(records))
-        if not set(map(type, found)) <= {int, float}:
-            wrong = next(n for n, value in enumerate(found) if type(value) not in (int, float))
-            raise StoreError(f"{file}: line {first + wrong} has {name} = {found[wrong]!r}, which should be a number")
-    told = values.pop("updated", (None,) * len(records))
-    if not all(map(UPDATED.__contains__, map(str, told))):
-        wrong = next(n for n, value in enumerate(told) if str(value) not in UPDATED)
-        raise StoreError(f"{file}: line {first + wrong} has updated = {told[wrong]!r}, not one of {', '.join(UPDATED)}")
-    columns = {name: _numbers(file, name, column) for name, column in values.items()}
-    few = np.flatnonzero(~(columns["episodes"] >= 1))  # so written, it finds NaN, too
-    if few.size:
-        found = values["episodes"][few[0]]
-        raise StoreError(f"{file}: line {first + few[0]} has episodes = {found!r}, which should be 1 or more")
-    return columns | {"updated": np.array([UPDATED[value] for value in told])}
+        if type(record.get(name)) not in (int, float):
+            raise StoreError(f"{file}: line {number} has {name} = {record.get(name)!r}, expected a number")
+    if not 1 <= record["episodes"] < np.inf:
+        raise StoreError(f"{file}: line {number} has episodes = {record['episodes']!r}, expected at least 1")
+    if str(record.get("updated")) not in UPDATED:
+        expected = ", ".join(UPDATED)
+        raise StoreError(f"{file}: line {number} has updated = {record.get('updated')!r}, expected one of {expected}")
+    return record
 
 
-def _turned(records: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Values by name, None where a record has none of that name."""
-    shapes = list(dict.fromkeys(map(tuple, records)))
-    if len(shapes) == 1:  # most chunks: all records have the same names in the same order
-        return dict(zip(shapes[0], zip(*(record.values() for record in records), strict=True), strict=True))
-    names = dict.fromkeys(name for shape in shapes for name in shape)
-    return {name: [record.get(name) for record in records] for name in names}
-
-
-def _numbers(file: Path, name: str, values: Sequence[Any]) -> np.ndarray:
-    """The column as numbers; what is none, or is infinite, becomes NaN."""
-    if not set(map(type, values)) <= NUMBERS:
-        values = [value if type(value) in NUMBERS else None for value in values]
+def _finite(file: Path, name: str, values: list[float]) -> np.ndarray:
+    """A column as float64, NaN where it is not finite."""
     try:
-        numbers = np.array(values, float)
+        column = np.array(values, float)
     except OverflowError:
-        raise StoreError(f"{file}: {name} holds a number that no computer calculates with") from None
-    return np.where(np.isfinite(numbers), numbers, np.nan)
+        raise StoreError(f"{file}: {name} exceeds the range of float64") from None
+    return np.where(np.isfinite(column), column, np.nan)
 
 
-def _joined(file: Path, parts: Sequence[Mapping[str, np.ndarray]]) -> Records:
-    """All chunks together, without the columns that hold no number; raises if a counter ever falls."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    sizes = [len(part["updated"]) for part in parts]
-    columns = {
-        name: np.concatenate([part.get(name, np.full(size, np.nan)) for part, size in zip(parts, sizes, strict=True)])
-        for name in names
-    }
+def _check_counters(file: Path, columns: Mapping[str, np.ndarray]) -> None:
+    """Raises if a counter decreases or is not finite."""
     for name in COUNTERS:
-        fallen = np.flatnonzero(~(np.diff(columns[name], prepend=0.0) >= 0))  # so written, it finds NaN, too
-        if fallen.size:
-            raise StoreError(f"{file}: line {fallen[0] + 1} counts fewer {name} than the line before")
-    updated = columns.pop("updated")
-    return Records({name: column for name, column in columns.items() if not np.isnan(column).all()}, updated)
+        if name in columns:
+            decreased = np.flatnonzero(~(np.diff(columns[name], prepend=0.0) >= 0))  # this form also finds NaN
+            if decreased.size:
+                raise StoreError(f"{file}: line {decreased[0] + 1} counts fewer {name} than the line before")
+
+
+def read_measurement_times(directory: Path) -> np.ndarray | None:
+    """All measurement times of a run [episodes, m]; None if it has not saved a checkpoint.
+
+    They are in the newest checkpoint and in the data shards that it refers to.
+    """
+    found = checkpoints(directory)
+    if not found:
+        return None
+    newest, content = _read_array(found[0], "data.t")
+    listed = content.get("shards", content.get("segments", [])) if isinstance(content, dict) else None
+    try:
+        shards = read_shards(listed)
+    except StoreError as error:
+        raise StoreError(f"{found[0]}: {error}, so their times are not shown") from None
+    folder = subdirectory(directory, "data")
+    parts = [] if newest is None else [newest]
+    total = 0
+    for number, shard in enumerate(shards):
+        array, _ = _read_array(folder / shard.name, "t")
+        if array is not None:
+            parts.insert(number, array)
+            total += array.size
+        if total > MAX_CELLS:
+            raise StoreError(f"{directory} has more than {MAX_CELLS:,} measurements, so their times are not shown")
+    if len({part.shape[1] for part in parts}) > 1:
+        raise StoreError(
+            f"{directory}: its episodes differ in their number of measurements, so their times are not shown"
+        )
+    return np.concatenate(parts) if parts else None
+
+
+def _read_array(path: Path, name: str) -> tuple[np.ndarray | None, Any]:
+    """One array of a safetensors file and its JSON metadata. Other arrays, which can be large, are not loaded."""
+    try:
+        with open_tensors(path) as (file, metadata):
+            content = parse_json(metadata.get("content", ""), f"the content of {path}")
+            array = None
+            if name in file.keys():  # noqa: SIM118
+                if math.prod(file.get_slice(name).get_shape()) > MAX_CELLS:
+                    raise StoreError(f"it has more than {MAX_CELLS:,} times")
+                array = file.get_tensor(name)
+    except StoreError as error:
+        raise StoreError(f"{path} cannot be read, so its times are not shown: {error}") from None
+    if array is not None and (array.ndim != 2 or array.dtype.kind != "f" or not (np.abs(array) < MAX_TIME).all()):
+        raise StoreError(f"{path}: {name} is not an array of times [episodes, m], so its times are not shown")
+    return array, content

@@ -1,173 +1,235 @@
-"""One run directory, read with suspicion: it may be unfinished, of another version, or damaged."""
+"""Reads one run directory, which can be unfinished, damaged or of another version.
+
+This module and `records` contain everything that depends on the files of a run and on the names of its settings.
+"""
 
 import json
+import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
+
+import numpy as np
 
 from purectrl.core.errors import StoreError
-from purectrl.experiments.files import read_json, to_json
-from purectrl.experiments.registry import EVALUATED
-from purectrl.experiments.store import read_config, read_summary
+from purectrl.core.io import exists, read_json, to_json
+from purectrl.core.ledger import Ledger
 from purectrl.report.page.records import COUNTERS, Records, read_records
+from purectrl.runs.directory import Description, describe, read_config, read_summary
 
+EVALUATED = "evaluation_rollouts"
 PHASES = ("rollout", "fit", "plan", "compile")
-"""What the seconds of a summary are split into."""
+"""The phases by which a summary divides the seconds."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has left so far.
+    """The files of a run.
 
     Main arguments:
-        place: its directory.
-        config: what `config.json` says.
-        summary: what `summary.json` says; None if the run has not finished.
-        records: what `records.jsonl` says.
+        directory: its directory.
+        config: the content of `config.json`.
+        summary: the content of `summary.json`; None if the run has not finished.
+        records: the content of `records.jsonl`.
 
     Other arguments:
-        evaluation: what `purectrl evaluate` found; None if nobody asked.
-        notes: what a reader should know about this run.
+        evaluation: the result of `purectrl evaluate`; None if it has not been run.
+        notes: remarks for the reader.
     """
 
-    place: Path
-    config: dict[str, Any]
-    summary: dict[str, Any] | None
+    directory: Path
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any] | None
     records: Records
-    evaluation: dict[str, Any] | None = None
+    evaluation: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def description(self) -> Description:
+        """What was run."""
+        return describe(self.config)
+
     @property
-    def experiment(self) -> str:
-        """Its name."""
-        return self.config["experiment"]
+    def problem(self) -> str:
+        """The name of the problem."""
+        return self.description.problem
 
     @property
     def algorithm(self) -> str:
-        """Its name."""
-        return self.config["algorithm"]
+        """The name of the algorithm."""
+        return self.description.algorithm
 
     @property
     def seed(self) -> int:
-        """Of this run."""
+        """The seed."""
         return self.config["seed"]
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings by path, such as `sampler.m`."""
+        return self.description.settings
+
+    @property
     def finished(self) -> bool:
-        """Whether it has spent its budget; a mean takes no other runs."""
+        """Whether the run has finished. Means contain finished runs only."""
         return self.summary is not None
 
     @property
-    def versions(self) -> dict[str, Any]:
-        """What computed: as at the end, or as at the start of a run that has not ended."""
+    def versions(self) -> Mapping[str, Any]:
+        """The package versions at the end of the run, or at its start if it has not finished."""
         return (self.summary or self.config)["versions"]
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The final metrics; empty if the run has not finished."""
+        return self.summary["metrics"] if self.summary else {}
 
     @cached_property
     def kind(self) -> str:
-        """All but the seed: runs of one kind may be averaged."""
-        content = {name: self.config[name] for name in ("experiment", "algorithm", "settings", "versions")}
-        return json.dumps([content, self.versions], sort_keys=True)
+        """Everything but the seed: runs of the same kind may be averaged."""
+        return json.dumps([*self.description[:3], self.config["versions"], self.versions], sort_keys=True)
 
-    def ledger(self) -> dict[str, Any]:
-        """What was spent; a run that has not finished says it in its last record, without the seconds of each phase."""
-        if self.summary is not None:
+    @property
+    def ledger(self) -> Mapping[str, Any]:
+        """The costs. Those of an unfinished run come from its records, which do not divide the seconds by phase."""
+        if self.summary:
             return self.summary["ledger"]
         counts = {name: int(self.records.last(name)) for name in COUNTERS[:3]}
-        tests = int(self.records.total(EVALUATED))
-        return {**counts, EVALUATED: tests, "seconds": {"total": self.records.last("seconds")}}
+        evaluated = int(np.nansum(self.records.columns.get(EVALUATED, 0)))
+        return {**counts, EVALUATED: evaluated, "seconds": {"total": self.records.last("seconds")}}
+
+    @property
+    def horizon(self) -> float | None:
+        """The length of an episode; None if the configuration does not contain it."""
+        return float(self.description.horizon) if _is_number(self.description.horizon) else None
+
+    @property
+    def threshold(self) -> float | None:
+        """The excess loss, in units of β, at which the run updates; None for other schedules."""
+        threshold = self.description.schedule.get("threshold")
+        return threshold if _is_number(threshold) else None
 
 
-def read_run(place: Path) -> Run:
-    """The run in `place`; raises `StoreError` if what it left cannot be trusted."""
-    config = _config(place)
-    summary = _summary(place, config)
-    records, notes = read_records(place / "records.jsonl", finished=summary is not None)
+def read_run(directory: Path) -> Run:
+    """Reads the run in `directory`; raises `StoreError` if its files are damaged or inconsistent."""
+    config = _read_config(directory)
+    summary = _read_summary(directory, config)
+    records, notes = read_records(directory / "records.jsonl", finished=summary is not None)
     if summary is None:
-        notes.insert(0, f"{place} has not finished: it is shown, and no mean counts it")
+        notes.insert(0, f"{directory} has not finished: it is shown, but not included in means")
     else:
-        _check_whole(place, records, summary["ledger"])
-    evaluation = _evaluation(place, notes)
-    return Run(place, config, summary, records, evaluation, tuple(notes))
+        for name in COUNTERS[:3]:
+            if records.last(name) != summary["ledger"][name]:
+                raise StoreError(
+                    f"{directory / 'records.jsonl'} ends at {records.last(name):,.0f} {name}, but summary.json has "
+                    f"{summary['ledger'][name]:,}: records are missing"
+                )
+    return Run(directory, config, summary, records, _read_evaluation(directory, notes), tuple(notes))
 
 
-def _config(place: Path) -> dict[str, Any]:
-    config = read_config(place)
-    _check_numbers(place / "config.json", config)
-    for name, kind, wanted in (
-        ("seed", int, "an integer"),
-        ("settings", dict, "names and values"),
-        ("versions", dict, "names"),
-    ):
-        if type(config[name]) is not kind:
-            raise StoreError(f"{place / 'config.json'}: {name} should be {wanted}, it is {config[name]!r}")
+def _read_config(directory: Path) -> dict[str, Any]:
+    config = read_config(directory, formats=(1, 2))
+    _check_integers(directory / "config.json", config)
+    try:
+        describe(config)
+    except StoreError as error:
+        raise StoreError(f"{directory / 'config.json'}: {error}") from None
     return config
 
 
-def _summary(place: Path, config: dict[str, Any]) -> dict[str, Any] | None:
-    """A summary that belongs to `config` and counts what every run counts."""
-    summary, file = read_summary(place), place / "summary.json"
+def _read_summary(directory: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A summary that matches `config` and contains the whole ledger."""
+    summary, file = read_summary(directory), directory / "summary.json"
     if summary is None:
         return None
-    _check_numbers(file, summary)
-    for name, value in {
-        "status": "finished",
-        **{name: config[name] for name in ("experiment", "algorithm", "seed")},
-    }.items():
+    _check_integers(file, summary)
+    found = describe(config)
+    expected = {"status": "finished", "experiment": found.problem, "algorithm": found.algorithm, "seed": config["seed"]}
+    for name, value in expected.items():
         if summary[name] != value:
-            raise StoreError(f"{file}: {name} is {summary[name]!r} and should be {value!r}")
+            raise StoreError(f"{file}: {name} is {summary[name]!r:.60}, expected {value!r:.60}")
     if not isinstance(summary.get("versions"), dict):
-        raise StoreError(f"{file} does not say which versions it was made with")
-    ledger = summary["ledger"]
-    seconds = ledger.get("seconds")
-    if not isinstance(seconds, dict) or not all(_is_number(seconds.get(name)) for name in ("total", *PHASES)):
-        raise StoreError(f"{file}: its ledger does not say the seconds of each phase, as this version does")
-    for name in (*COUNTERS[:3], EVALUATED):
-        if not _is_number(ledger.get(name)):
-            raise StoreError(f"{file}: {name} is {ledger.get(name)!r} and should be a number")
+        raise StoreError(f"{file} does not contain the package versions")
+    if not all(map(math.isfinite, Ledger.from_dict(summary["ledger"]).seconds)):
+        raise StoreError(f"{file}: its ledger does not contain the seconds of each phase")
     return summary
 
 
-def _check_whole(place: Path, records: Records, ledger: dict[str, Any]) -> None:
-    """Raises unless the records tell all that the summary counts: a curve that ends early would pass for a result."""
-    for name in COUNTERS[:3]:
-        if records.last(name) != ledger[name]:
-            raise StoreError(
-                f"{place / 'records.jsonl'} ends at {records.last(name):,.0f} {name}, summary.json says "
-                f"{ledger[name]:,}: records are missing"
-            )
-
-
-def _evaluation(place: Path, notes: list[str]) -> dict[str, Any] | None:
-    """What `purectrl evaluate` left; one that cannot be read is noted and costs no run its place."""
-    file = place / "evaluation.json"
-    if not file.exists():
+def _read_evaluation(directory: Path, notes: list[str]) -> dict[str, Any] | None:
+    """The result of `purectrl evaluate`; if it cannot be read, a note is added."""
+    file = directory / "evaluation.json"
+    if not exists(file):
         return None
     try:
-        found = read_json(file)
-        _check_numbers(file, found)
+        evaluation = read_json(file)
+        _check_integers(file, evaluation)
+        numbers = isinstance(evaluation, dict) and all(
+            type(evaluation.get(name)) is int for name in ("episodes", "seed")
+        )
+        if not numbers or not isinstance(evaluation.get("metrics"), dict):
+            raise StoreError(f"{file} was not written by `purectrl evaluate`")
     except StoreError as error:
         notes.append(f"{error}; the evaluation is not shown")
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("metrics"), dict):
-        notes.append(f"{file} is not what `purectrl evaluate` writes, and is not shown")
-        return None
-    return json.loads(to_json(found, indent=None))
+    shown = {name: evaluation.get(name) for name in ("episodes", "seed", "metrics")}
+    return json.loads(to_json(shown, indent=None))  # without NaN and infinities
 
 
-def _check_numbers(file: Path, content: Any) -> None:
-    """Raises if `content` holds an integer, however deep, that is beyond every floating-point number."""
-    waiting = [("", content)]
-    while waiting:
-        name, value = waiting.pop()
+def _check_integers(file: Path, content: object) -> None:
+    """Raises if `content` contains an integer, at any depth, that exceeds the range of float64."""
+    stack: list[tuple[str, Any]] = [("", content)]
+    while stack:
+        name, value = stack.pop()
         if isinstance(value, dict):
-            waiting += value.items()
+            stack += value.items()
         elif isinstance(value, list):
-            waiting += [(name, item) for item in value]
+            stack += [(name, item) for item in value]
         elif isinstance(value, int) and abs(value) > sys.float_info.max:
-            raise StoreError(f"{file}: {name} holds a number that no computer calculates with")
+            raise StoreError(f"{file}: {name} exceeds the range of float64")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value  # NaN is no count
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether `value` is a finite number, and not a boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def update_rule(schedule: Mapping[str, Any]) -> str:
+    """When a run updates its policy, in words.
+
+    >>> update_rule({"name": "on-excess-loss", "threshold": 5.0})
+    'when the excess loss of a model reaches 5 β; renews it'
+    >>> update_rule({"name": "batches", "sizes": [4, 4, 4], "update": "before", "initial": 7})
+    'at the start of each of 3 batches of 4 episodes, after 7 episodes of exploration'
+    """
+    rules = {
+        "every": lambda k=1: "after every episode" if k == 1 else f"after every {k} episodes",
+        "batches": _batch_rule,
+        "equal-batches": lambda size, update, initial: f"at the {_side(update)} of batches of {size} episodes",
+        "doubling-batches": lambda first, update, initial: (
+            f"at the {_side(update)} of batches of {first}, {2 * first}, …"
+        ),
+        "growing-batches": lambda updates, growth: f"{updates} times, at the ends of batches that grow by {growth:g}",
+        "geometric": lambda first, growth, initial: f"when the number of measurements has grown by {growth:g}",
+        "on-excess-loss": lambda threshold, initial=0, renew="failed": (
+            f"when the excess loss of a model reaches {threshold:g} β; renews {'both models' if renew == 'both' else 'it'}"
+        ),
+    }
+    values = {name: value for name, value in schedule.items() if name != "name"}
+    try:
+        return rules[schedule["name"]](**values)
+    except (KeyError, TypeError, ValueError):  # a schedule of the user's own, or damaged values
+        return f"by the schedule {schedule.get('name')!r:.60}"
+
+
+def _side(update: str) -> str:
+    return "start" if update == "before" else "end"
+
+
+def _batch_rule(sizes: list[int], update: str, initial: int) -> str:
+    equal = len(set(sizes)) == 1 and len(sizes) > 1
+    batches = f"{len(sizes)} batches of {sizes[0]}" if equal else f"the batches of {', '.join(map(str, sizes))}"
+    explored = f", after {initial} episodes of exploration" if initial else ""
+    return f"at the {_side(update)} of each of {batches} episode{'' if set(sizes) == {1} else 's'}{explored}"

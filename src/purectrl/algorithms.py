@@ -1,0 +1,369 @@
+"""The named algorithms: each a few lines that return an `Algorithm`.
+
+    algorithm                       sampler                  schedule                         learner
+    ------------------------------  -----------------------  -------------------------------  ----------------------------
+    PURE_base (Algorithm 1)         uniform, m = 1           every episode                    confidence sets
+    PURE_LowSwitch (Algorithm 2)    uniform, m = 1           excess loss ≥ 5β, failed set     confidence sets
+    PURE_LowRollout (Algorithm 3)   uniform, m               every episode                    confidence sets
+    both combined (ours)            uniform, m               excess loss ≥ 5β, both sets      confidence sets
+    ENODE                           windows                  equal batches                    ensemble of neural ODEs
+    PURE_ENODE (Algorithm 5)        windows                  doubling batches                 ensemble of neural ODEs
+    OCoRL                           max-determinant          every episode                    GP, optimistic trajectory
+    PURE-auto (ours)                windows at the system's  promise not kept                 ensemble, planning in rounds
+                                    time scale
+    known model (ours)              windows at the system's  promise not kept                 true equations, planning in
+                                    time scale                                                rounds
+    SEIKO                           final                    K growing batches                reward model, fine-tuning
+    PURE_SEIKO (Algorithm 4)        m times, P(iT/m) ∝ λ^i   K growing batches                reward model, fine-tuning
+    DRaFT-K                         final                    K growing batches                reward model, last K steps
+    DDPO, GRPO                      final                    equal batches                    policy gradient on the chain
+    best-of-n                       final                    equal batches                    likelihood of the best
+
+Each function takes the problem, whose settings in the paper's tables it uses; without one, it returns general defaults. A
+baseline and its PURE variant differ in sampler and schedule only.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from purectrl.core.algorithm import Algorithm, LearnerSettings
+from purectrl.core.errors import InputError, choose
+from purectrl.core.output_rules import LastPolicy
+from purectrl.core.problem import Problem
+from purectrl.core.references import is_reference, load_reference
+from purectrl.core.samplers import Final, Geometric, MaxDeterminant, PacedWindows, Sampler, Uniform, Windows
+from purectrl.core.schedules import DoublingBatches, EqualBatches, Every, GrowingBatches, OnExcessLoss, Schedule
+
+
+class LearnerEntry(NamedTuple):
+    """A shipped learner."""
+
+    reference: str
+    """Its settings class."""
+    needs: frozenset[str]
+    """What a problem must offer."""
+
+
+LEARNERS: dict[str, LearnerEntry] = {
+    "finite-sets": LearnerEntry("purectrl.theory.settings:FiniteSets", frozenset({"finite classes"})),
+    "linear-sets": LearnerEntry("purectrl.theory.settings:LinearSets", frozenset({"linear classes"})),
+    "neural-sets": LearnerEntry("purectrl.theory.settings:NeuralSets", frozenset({"neural classes"})),
+    "enode": LearnerEntry("purectrl.control.settings:Enode", frozenset({"states"})),
+    "trajectory": LearnerEntry("purectrl.control.trajectory_settings:Trajectory", frozenset({"states"})),
+    "auto": LearnerEntry("purectrl.control.auto_settings:Auto", frozenset({"states"})),
+    "known-model": LearnerEntry("purectrl.control.auto_settings:KnownModel", frozenset({"states", "equations"})),
+    "random": LearnerEntry("purectrl.control.random_control:RandomControl", frozenset({"states"})),
+    "seiko": LearnerEntry("purectrl.diffusion.settings:Seiko", frozenset({"images"})),
+    "chain": LearnerEntry("purectrl.diffusion.settings:Chain", frozenset({"images"})),
+}
+"""The names that `--learner` takes. A new learner is a file and a line here."""
+
+
+def learner_class(name: str) -> type[LearnerSettings]:
+    """The settings class of a learner, by its name or by a reference to a user's own."""
+    reference = name if is_reference(name) else LEARNERS[choose("learner", name, LEARNERS)].reference
+    return load_reference(reference)
+
+
+def _confidence_sets(problem: Problem | None) -> LearnerSettings:
+    """The learner for the function classes of the problem: lists unless it offers networks only."""
+    return learner_class("neural-sets" if problem is not None and problem.name == "neural" else "finite-sets")()
+
+
+def pure_base(problem: Problem | None = None) -> Algorithm:
+    """Algorithm 1: one measurement per episode, an update after each."""
+    return Algorithm(Uniform(m=1), Every(), _confidence_sets(problem), name="pure-base")
+
+
+def pure_low_switch(problem: Problem | None = None) -> Algorithm:
+    """Algorithm 2: updates only the model whose excess loss exceeds 5 confidence radii; `--renew both` repairs it."""
+    schedule = OnExcessLoss(renew="failed")  # the paper's rule, whose proof has a gap: docs/algorithm-2.md
+    return Algorithm(Uniform(m=1), schedule, _confidence_sets(problem), name="pure-low-switch")
+
+
+def pure_low_rollout(problem: Problem | None = None) -> Algorithm:
+    """Algorithm 3: m measurements per episode."""
+    return Algorithm(Uniform(m=4), Every(), _confidence_sets(problem), name="pure-low-rollout")
+
+
+def pure_low_both(problem: Problem | None = None) -> Algorithm:
+    """Algorithms 2 and 3 combined, both confidence sets renewed together: few rollouts and few updates."""
+    return Algorithm(Uniform(m=4), OnExcessLoss(), _confidence_sets(problem), name="pure-low-both")
+
+
+class TableRow(NamedTuple):
+    """A row of the paper's table of data and policy updates: η_init and the batches of both algorithms."""
+
+    initial: int
+    equal: int
+    """Episodes of each of ENODE's batches."""
+    first: int
+    """Episodes of the first of PURE_ENODE's batches, which double."""
+
+
+TABLE = {
+    "pendulum": TableRow(initial=3, equal=1, first=1),
+    "cartpole": TableRow(initial=5, equal=3, first=2),
+    "acrobot": TableRow(initial=7, equal=4, first=2),
+    "gymnasium": TableRow(initial=6, equal=2, first=2),
+}
+"""`gymnasium` is ours; all others are the paper's."""
+GENERAL = TableRow(initial=5, equal=3, first=2)
+
+
+def _ensembles(problem: Problem | None, schedule: Callable[[TableRow], Schedule], name: str) -> Algorithm:
+    from purectrl.control.settings import Enode
+    from purectrl.systems.spec import StateProblem
+
+    row = GENERAL if problem is None else TABLE.get(problem.name, GENERAL)
+    learner = Enode.mechanical()
+    if problem is not None and problem.name == "pendulum":
+        learner = Enode.pendulum()
+    elif isinstance(problem, StateProblem) and problem.spec.mechanics is None:
+        learner = Enode.black_box()
+    return Algorithm(_windows(problem), schedule(row), learner, LastPolicy(), name)
+
+
+def _windows(problem: Problem | None) -> Sampler:
+    """Algorithm 5: N_d = 5 windows of 5 s with Δt = 0.1 s, so m = 250; fewer in shorter episodes."""
+    horizon = 50.0 if problem is None else problem.horizon
+    grid = None if problem is None else problem.time_grid
+    if grid is not None and grid > (0.1 if horizon >= 5.0 else horizon / 50):  # the whole episode, on the grid
+        points = max(2, min(50, int(horizon / grid + 1e-9)))
+        return Windows(count=1, length=points * grid, step=grid, from_start=True)
+    if horizon < 5.0:  # the whole episode at 50 times
+        return Windows(count=1, length=horizon, step=horizon / 50, from_start=True)
+    return Windows(count=min(5, int(horizon // 5.0)), length=5.0, step=0.1, from_start=True)
+
+
+def enode(problem: Problem | None = None) -> Algorithm:
+    """ENODE: an ensemble of neural ODEs, equal batches."""
+    return _ensembles(problem, lambda row: EqualBatches(size=row.equal, initial=row.initial), "enode")
+
+
+def pure_enode(problem: Problem | None = None) -> Algorithm:
+    """PURE_ENODE, Algorithm 5: the same learner, batches that double."""
+    return _ensembles(problem, lambda row: DoublingBatches(first=row.first, initial=row.initial), "pure-enode")
+
+
+def ocorl(problem: Problem | None = None) -> Algorithm:
+    """OCoRL: a Gaussian process per coordinate, hallucinated control, the most informative times."""
+    from purectrl.control.trajectory_settings import PredictorSettings, Trajectory
+    from purectrl.systems.spec import StateProblem
+
+    learner, sampler = Trajectory(), MaxDeterminant(m=11, from_start=True)
+    if isinstance(problem, StateProblem):
+        if problem.spec.reward is None:
+            learner = Trajectory(PredictorSettings("ensemble"))
+        if not problem.spec.drift_measured:  # pairs of measurements, for difference quotients
+            step = problem.time_grid or 0.1
+            sampler = MaxDeterminant(m=22, from_start=True, window=2, step=step)
+    return Algorithm(sampler, Every(), learner, LastPolicy(), "ocorl")
+
+
+def _paced(problem: Problem | None) -> PacedWindows:
+    """250 measurements per episode, or all steps of a shorter episode in discrete time."""
+    if problem is None or problem.time_grid is None:
+        return PacedWindows()
+    steps = int(problem.horizon / problem.time_grid + 1e-9)
+    return PacedWindows(grid=problem.time_grid) if steps > 250 else PacedWindows(steps, 1, grid=problem.time_grid)
+
+
+def pure_auto(problem: Problem | None = None) -> Algorithm:
+    """PURE-auto, the default: time scales, updates and the end of the run are decided by the data."""
+    from purectrl.control.auto_settings import Auto
+    from purectrl.systems.spec import StateProblem
+
+    known = problem is None or not isinstance(problem, StateProblem) or problem.spec.mechanics is not None
+    learner = Auto() if known else Auto.black_box()
+    return Algorithm(_paced(problem), OnExcessLoss(1.0, initial=4), learner, LastPolicy(), "pure-auto")
+
+
+def known_model(problem: Problem | None = None) -> Algorithm:
+    """The true equations in the place of a learned model: the ceiling for algorithms that learn one."""
+    from purectrl.control.auto_settings import KnownModel
+
+    return Algorithm(_paced(problem), OnExcessLoss(1.0, initial=4), KnownModel(), LastPolicy(), "known-model")
+
+
+def random(problem: Problem | None = None) -> Algorithm:
+    """Smooth random control that never learns: the floor of comparisons."""
+    from purectrl.control.random_control import RandomControl
+
+    return Algorithm(Uniform(m=10), Every(), RandomControl(), LastPolicy(), "random")
+
+
+def _fine_tuning(problem: Problem | None, sampler: Sampler, name: str) -> Algorithm:
+    from purectrl.diffusion.settings import FinetuneSettings, RewardModelSettings, Seiko
+
+    learner = Seiko()  # the paper's table
+    if problem is not None and problem.name == "digits":
+        finetune = FinetuneSettings(
+            iterations=35, batch_size=32, learning_rate=3e-4, initial_learning_rate=3e-3, alpha=2e-3, beta=5e-4
+        )
+        learner = Seiko(RewardModelSettings(bonus_scale=0.1), finetune)
+    elif problem is not None and problem.name == "taste":
+        linear = RewardModelSettings(fit="ridge", loss="mse", bonus_scale=0.05)
+        finetune = FinetuneSettings(
+            iterations=25, batch_size=32, learning_rate=3e-4, initial_learning_rate=3e-3, alpha=1e-2, beta=2.5e-3
+        )
+        learner = Seiko(linear, finetune)
+    return Algorithm(sampler, GrowingBatches(), learner, LastPolicy(), name)
+
+
+def seiko(problem: Problem | None = None) -> Algorithm:
+    """SEIKO: reward measured on final images, optimistic fine-tuning of a diffusion model."""
+    return _fine_tuning(problem, Final(), "seiko")
+
+
+def pure_seiko(problem: Problem | None = None) -> Algorithm:
+    """PURE_SEIKO, Algorithm 4: the same learner, m measurements along each trajectory."""
+    return _fine_tuning(problem, Geometric(m=4, lam=6.0), "pure-seiko")
+
+
+def draft(problem: Problem | None = None) -> Algorithm:
+    """DRaFT-K: backpropagation through the last K steps, of a differentiable reward, otherwise of a reward model."""
+    differentiable = getattr(problem, "reward_gradient", None) is not None
+    values = {
+        "learner.gradient": "reward" if differentiable else "model",
+        "learner.reward_model.uncertainty": "greedy",
+        "learner.finetune.max_backprop_steps": 1,
+        "learner.finetune.alpha": 0.0,
+        "learner.finetune.beta": 0.0,
+    }
+    # q gets no gradient through the last steps
+    base = _fine_tuning(problem, Final(), "draft").with_settings({"learner.finetune.initial_learning_rate": 0.0})
+    return base.with_settings(values)
+
+
+def _on_chain(name: str, learner: Callable[[Any], LearnerSettings]) -> Algorithm:
+    from purectrl.diffusion.settings import Chain
+
+    return Algorithm(Final(), EqualBatches(size=320, initial=0, update="after"), learner(Chain), LastPolicy(), name)
+
+
+def ddpo(problem: Problem | None = None) -> Algorithm:
+    """DDPO: policy gradient on the denoising chain, importance-weighted and clipped."""
+    return _on_chain("ddpo", lambda chain: chain())
+
+
+def grpo(problem: Problem | None = None) -> Algorithm:
+    """GRPO on the denoising chain: rewards standardised within a group, divergence from the pretrained model."""
+    return _on_chain("grpo", lambda chain: chain(baseline="group", alpha=1e-3))
+
+
+def best_of_n(problem: Problem | None = None) -> Algorithm:
+    """Best-of-n with distillation: the likelihood of the best of n trajectories is raised."""
+    return _on_chain("best-of-n", lambda chain: chain(objective="likelihood", baseline="best", best_of=4))
+
+
+class AlgorithmEntry(NamedTuple):
+    """A named algorithm."""
+
+    make: Callable[[Problem | None], Algorithm]
+    learners: tuple[str, ...]
+    """The learners that it may use."""
+
+    @property
+    def about(self) -> str:
+        """One line for `purectrl list`."""
+        return (self.make.__doc__ or "").splitlines()[0]
+
+
+_SETS = ("finite-sets", "linear-sets", "neural-sets")
+
+ALGORITHMS: dict[str, AlgorithmEntry] = {
+    "pure-base": AlgorithmEntry(pure_base, _SETS),
+    "pure-low-switch": AlgorithmEntry(pure_low_switch, _SETS),
+    "pure-low-rollout": AlgorithmEntry(pure_low_rollout, _SETS),
+    "pure-low-both": AlgorithmEntry(pure_low_both, _SETS),
+    "enode": AlgorithmEntry(enode, ("enode",)),
+    "pure-enode": AlgorithmEntry(pure_enode, ("enode",)),
+    "ocorl": AlgorithmEntry(ocorl, ("trajectory",)),
+    "pure-auto": AlgorithmEntry(pure_auto, ("auto",)),
+    "known-model": AlgorithmEntry(known_model, ("known-model",)),
+    "random": AlgorithmEntry(random, ("random",)),
+    "seiko": AlgorithmEntry(seiko, ("seiko",)),
+    "pure-seiko": AlgorithmEntry(pure_seiko, ("seiko",)),
+    "draft": AlgorithmEntry(draft, ("seiko",)),
+    "ddpo": AlgorithmEntry(ddpo, ("chain",)),
+    "grpo": AlgorithmEntry(grpo, ("chain",)),
+    "best-of-n": AlgorithmEntry(best_of_n, ("chain",)),
+}
+"""The names that `--algorithm` takes. A new algorithm is a function and a line here."""
+
+
+class Preset(NamedTuple):
+    """Named settings of an algorithm on a problem."""
+
+    about: str
+    """One line for `purectrl list`."""
+    learners: tuple[str, ...]
+    """The learners that it is for."""
+    settings: Mapping[str, Any]
+    """Values by path."""
+
+
+_STABLE_DIFFUSION = {
+    "learner.reward_model.loss": "mse",
+    "learner.finetune.chunk_size": 8,
+    "learner.finetune.chunk_trial": True,
+    "learner.finetune.checkpointing": True,
+}
+
+PRESETS: dict[str, dict[str, Preset]] = {
+    "stable-diffusion": {
+        "released": Preset(
+            "the settings of the released code, which explain the paper's hours",
+            ("seiko",),
+            {
+                **_STABLE_DIFFUSION,
+                "learner.reward_model.bonus_scale": 0.07,
+                "learner.finetune.iterations": 10,
+                "learner.finetune.batch_size": 32,
+                "learner.finetune.learning_rate": 1e-3,
+                "learner.finetune.learning_rate_schedule": "constant",
+                "learner.finetune.weight_decay": 0.1,
+                "learner.finetune.adam_beta2": 0.999,
+                "learner.finetune.gradient_clip": 5.0,
+                "learner.finetune.alpha": 6e-6,
+                "learner.finetune.beta": 5.5e-5,
+            },
+        ),
+        "paper": Preset(
+            "the paper's table, read literally: 100 iterations of 128 trajectories, β = 0.01 per nat",
+            ("seiko",),
+            _STABLE_DIFFUSION,
+        ),
+    },
+}
+"""Presets by problem and name; the first of a problem is its default. A new preset is an entry here."""
+
+
+def named(name: str, problem: Problem | None = None, preset: str | None = None) -> Algorithm:
+    """The algorithm called `name`, with its settings for `problem`, and with those of a preset of the problem.
+
+    >>> from types import SimpleNamespace
+    >>> named("seiko", SimpleNamespace(name="stable-diffusion"), preset="paper").learner.finetune.beta
+    0.01
+    """
+    entry = ALGORITHMS[choose("algorithm", name, ALGORITHMS)]
+    algorithm = entry.make(problem)
+    where = "" if problem is None else problem.name
+    found = {
+        key: one for key, one in PRESETS.get(where, {}).items() if all(used in one.learners for used in entry.learners)
+    }
+    if preset is not None and not found:
+        raise InputError(f"preset: {name} has no presets on {where or 'no problem'}; leave --preset away")
+    if not found:
+        return algorithm
+    return algorithm.with_settings(found[choose("preset", preset or next(iter(found)), found)].settings)
+
+
+def compatible(algorithm: str, offers: frozenset[str]) -> bool:
+    """Whether a named algorithm works on a problem that offers `offers`.
+
+    >>> compatible("pure-enode", frozenset({"states"})), compatible("seiko", frozenset({"states"}))
+    (True, False)
+    """
+    return any(LEARNERS[name].needs <= offers for name in ALGORITHMS[algorithm].learners)

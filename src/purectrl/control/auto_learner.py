@@ -1,0 +1,392 @@
+"""The learner of PURE-auto: it decides when to update, which policy to execute, when to stop and which policy to
+return.
+
+symbol   here                        meaning
+-------  --------------------------  -----------------------------------------------------------------------------------
+J        promised return             mean of b over imagined episodes of a policy
+c        measured return             mean of b over the noise-free first half of a real episode under the same policy
+b₀, b₁   random_reward, best_reward  mean of b under random controls, and the highest b in the states that were
+planned in scale    b₁ − b₀                     the unit of all tolerances
+
+After each episode the promise of the executed policy is compared with what was measured, at the same times and from
+the same initial state. If they agree and planning had converged, nothing is left to learn, and the run ends.
+Otherwise the model is fitted to all data and the policy is planned in rounds. The champion, the executed policy with
+the highest measured return, competes in the new model: another policy is executed only if it is better there. The
+champion is returned.
+"""
+
+import functools
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from purectrl.control.auto_settings import RoundSettings
+from purectrl.control.divergence import finite
+from purectrl.control.dynamics import Fit
+from purectrl.control.exploring_policy import ExploringActor
+from purectrl.control.imagination import ImaginationModel
+from purectrl.control.integrate import Integrator
+from purectrl.control.planner import Normalized, PlanRegion, Round, plan_round, roll_out
+from purectrl.control.policy import Actor, Critic
+from purectrl.control.termination import survival, without_unseen_ends
+from purectrl.control.time_scales import TimeScales, estimate_rate, time_scales
+from purectrl.control.working_region import normalization, working_region
+from purectrl.core.errors import PlanningWarning
+from purectrl.core.keys import Key
+from purectrl.core.learner import Update
+from purectrl.core.measurement import Dataset, Measurements
+from purectrl.core.plan import Plan
+from purectrl.core.schedules import ExcessLoss, Targets
+from purectrl.systems.compiled import jax_key
+from purectrl.systems.spec import StateSpec
+
+QUIET_SHARE = 0.5
+"""The share of an episode, from its beginning, in which a policy is executed without noise."""
+AMPLITUDE = 0.3
+"""Size of the noise in the rest of it, before tanh."""
+SHORTEST_NOISE, LONGEST_NOISE = 0.005, 0.025
+"""Correlation times of random controls before the first update, as shares of an episode."""
+NOISE_TIME = 1.5
+"""Correlation time of the noise after it, in units of 1/ρ."""
+MOST_REFUSED = 3
+"""The run ends after this many updates in a row without a better policy."""
+STALLED = 3
+"""Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
+
+
+class AutoState(NamedTuple):
+    """Everything that was learned and decided."""
+
+    model: Any
+    """An `ImaginationModel`."""
+    actor: Actor
+    """The policy that the next episode executes."""
+    critic: Critic
+    champion: Actor
+    """The executed policy with the highest measured return."""
+    champion_critic: Critic
+    feature_mean: Array
+    """What planning subtracts from the features [features]."""
+    use_actor: float = 0.0
+    """0 before the first update, when episodes explore at random; then 1."""
+    rate: float = 0.0
+    """ρ, zero before the first update."""
+    measurement_step: float = 0.0
+    """Seconds between two measurements, zero before the first update; `PacedWindows` reads it."""
+    executes_champion: bool = False
+    """Whether `actor` is the champion."""
+    converged: bool = False
+    """Whether the last planning ended because the imagined return was good or no longer rose."""
+    champion_return: float = -np.inf
+    """Mean of c over the champion's episodes, and their number."""
+    champion_episodes: int = 0
+    random_reward: float = 0.0
+    best_reward: float = 1.0
+    best_imagined: float = -np.inf
+    """The highest J so far."""
+    stalled: int = 0
+    """Updates since it last rose."""
+    refused: int = 0
+    """Updates in a row that found no better policy."""
+    promised: float = 0.0
+    """What was imagined for the last measured episode, and what was measured in it."""
+    measured: float = 0.0
+    ended: bool = False
+    """Whether the run has ended."""
+    decision: str = "explore at random"
+    """What was decided last, and why."""
+
+    @property
+    def scale(self) -> float:
+        """The unit of tolerances."""
+        return max(self.best_reward - self.random_reward, 1e-6 * abs(self.best_reward), 1e-12)
+
+
+class FittedDynamics(Protocol):
+    """How the dynamics are learned; the part of `purectrl.control.dynamics.DynamicsModel` that is needed here."""
+
+    @property
+    def integrate(self) -> Integrator:
+        """The integrator of imagined rollouts."""
+        ...
+
+    def init(self, key: Key) -> Any:
+        """An untrained `ImaginationModel`."""
+        ...
+
+    def fit(self, model: Any, seen: Measurements, which: Targets, first: bool, key: Key) -> Fit:
+        """The model fitted to all data."""
+        ...
+
+    def check_fit(self, before: Any, after: Any, seen: Measurements) -> str:
+        """What is wrong with the fit that led from `before` to `after`; empty if nothing is."""
+        ...
+
+
+@dataclass(frozen=True)
+class AutoLearner:
+    """The learner of PURE-auto; with the true equations as `dynamics`, that of `known-model`.
+
+    Main arguments:
+        spec: dimensions, features and control limits of the system.
+        dynamics: how the model is created, fitted and checked.
+        plan: the settings of planning.
+        tolerance: promised and measured return agree if they differ by less than this many scales.
+        horizon: T.
+        time_grid: the step of a problem in discrete time.
+        capacity, m: N, the measurements that a run may take, and those of an episode.
+    """
+
+    spec: StateSpec
+    dynamics: FittedDynamics
+    plan: RoundSettings
+    tolerance: float
+    horizon: float
+    time_grid: float | None
+    capacity: int
+    m: int
+
+    def init(self, key: Key) -> AutoState:
+        """Untrained networks; the first policy explores at random."""
+        hidden = (self.plan.width,) * 2
+        actor = Actor.random(key.child("actor").generator(), self.spec, hidden)
+        critic = Critic.random(key.child("critic").generator(), self.spec, hidden)
+        return AutoState(self.dynamics.init(key), actor, critic, actor, critic, jnp.zeros(self.spec.feature_dim))
+
+    def policy(self, state: AutoState) -> Plan:
+        """The actor with the noise of the next episode; the problem draws its initial state."""
+        if state.use_actor:
+            length = NOISE_TIME / state.rate
+            noise = (AMPLITUDE, QUIET_SHARE * self.horizon, length, length)
+        else:
+            noise = (1.0, 0.0, SHORTEST_NOISE * self.horizon, LONGEST_NOISE * self.horizon)
+        return Plan(ExploringActor(state.actor, state.use_actor, *noise), None)
+
+    def finished(self, state: AutoState) -> bool:
+        """Whether nothing is left to learn."""
+        return state.ended
+
+    def summarize(self, state: AutoState) -> dict[str, Any]:
+        """What the learner adds to the metrics of a finished run."""
+        return {"decision": state.decision, "rate": state.rate, "measured_return": state.champion_return}
+
+    def observe(self, state: AutoState, block: Measurements) -> AutoState:
+        """Keeps no running statistics."""
+        return state
+
+    def excess_loss(self, state: AutoState, data: Dataset, key: Key) -> tuple[ExcessLoss, AutoState]:
+        """The difference of promised and measured return in units of the tolerance; at least one if an update is due.
+
+        The executed policy becomes the champion if it measured best. The run ends if the promise was kept and planning had
+        converged.
+        """
+        if not state.use_actor:
+            return ExcessLoss(np.inf, np.inf), state
+        promised, measured = self._promise(state, data.all)
+        excess = abs(promised - measured) / (self.tolerance * state.scale)
+        state = _crown(state._replace(promised=promised, measured=measured), measured)
+        if excess < 1 and state.converged and state.executes_champion:
+            state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
+        elif not excess >= 1:
+            excess = 1.0  # planning has not converged, or another policy measured better
+        return ExcessLoss(float(excess), float(excess)), state
+
+    def _promise(self, state: AutoState, seen: Measurements) -> tuple[float, float]:
+        """Imagined and measured return of the last episode, over the measured times without noise."""
+        step, limit = state.measurement_step, self.plan.test_steps
+        end = min(QUIET_SHARE * self.horizon, limit * step)
+        quiet = (seen.t[-1] < end) & seen.valid[-1]
+        t, measured = seen.t[-1][quiet], episode_rewards(self.spec, seen)[-1][quiet]
+        if seen.terminated[-1] and t.size < seen.m and t[-1] + step < end:  # nothing is earned after the end
+            t, measured = np.append(t, (t[-1] + step, end)), np.append(measured, (0.0, 0.0))
+        start = jnp.asarray(seen.x[-1, 0], jnp.float32)
+        rewards = np.asarray(
+            _imagined_rewards(
+                self.plan, self.dynamics.integrate, without_unseen_ends(state.model, seen), state.actor, start, step
+            )
+        )
+        imagined = np.interp(t, (np.arange(limit) + 0.5) * step, rewards)
+        return time_mean(t, imagined), time_mean(t, measured)
+
+    def update(self, state: AutoState, data: Dataset, which: Targets, key: Key) -> Update:
+        """Fits the model to all data, plans in rounds, lets the champion compete, and decides what to execute."""
+        begin = time.perf_counter()
+        seen, first = data.all, not state.use_actor
+        dynamics = self.dynamics
+        model, info = dynamics.fit(state.model, seen, which, first, key)
+        if diverged := dynamics.check_fit(state.model, model, seen):
+            seconds = {"fit": time.perf_counter() - begin}
+            return Update(state, {}, seconds, f"{diverged}: model and policy stay as they were")
+        growth = jnp.asarray(model.task.reward_unit / state.model.task.reward_unit)
+        state = state._replace(
+            model=model, critic=state.critic.in_units(growth), champion_critic=state.champion_critic.in_units(growth)
+        )
+        fitted = time.perf_counter()
+        length = QUIET_SHARE * self.horizon
+        region = working_region(self.spec, seen, model, self.horizon, self.capacity, length)
+        state = self._set_scales(state, seen, region, first)
+        found, converged, rounds = self._plan_rounds(state, without_unseen_ends(state.model, seen), region, key)
+        seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
+        if not finite((found.actor, found.critic)):
+            return Update(state, info, seconds, "planning diverged: actor and critic stay as they were")
+        state = self._decide(state._replace(converged=converged), found, data, first)
+        unit = float(model.task.reward_unit)
+        info |= {
+            "rate": state.rate,
+            "time_step": state.measurement_step,
+            "rounds": rounds,
+            "imagined_reward": unit * float(found.test.whole.mean()),
+            "imagined_worst": unit * float(found.test.whole.mean(axis=1).min()),
+            "imagined_champion": unit * float(found.before.whole.mean()),
+            "best_reward": state.best_reward,
+            "promised": state.promised,
+            "measured": state.measured,
+            "decision": state.decision,
+        }
+        return Update(state, info, seconds)
+
+    def _set_scales(self, state: AutoState, seen: Measurements, region: PlanRegion, first: bool) -> AutoState:
+        """The state with its time scale and with the rewards that are the unit of tolerances."""
+        states = np.asarray(region.states)[: int(region.size)]
+        estimate = estimate_rate(state.model, self.spec, states, np.asarray(region.goals), self.horizon)
+        scales = time_scales(self.plan, estimate.rate, self.time_grid)
+        unit = float(state.model.task.reward_unit)
+        at_goals = unit * np.asarray(_rewards_at_rest(self.spec, state.model, region.goals))
+        measured = episode_rewards(self.spec, seen)[seen.valid]
+        best = max(float(at_goals.max()), float(measured.max()))
+        state = state._replace(rate=estimate.rate, measurement_step=float(scales.step), best_reward=best)
+        if not first:
+            return state
+        mean, scale = normalization(self.spec, region)
+        set_scale = lambda network: eqx.tree_at(lambda network: network.scale, network, scale)  # noqa: E731
+        state = state._replace(actor=set_scale(state.actor), critic=set_scale(state.critic), feature_mean=mean)
+        return state._replace(random_reward=float(measured.mean()))
+
+    def _plan_rounds(
+        self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key
+    ) -> tuple[Round, bool, int]:
+        """Rounds of planning from the champion on, whether they converged, and their number."""
+        known = state.champion_episodes > 0
+        actor, critic = (state.champion, state.champion_critic) if known else (state.actor, state.critic)
+        scales = TimeScales(*map(jnp.asarray, time_scales(self.plan, state.rate, self.time_grid)))
+        unit, test_key = float(state.model.task.reward_unit), jax_key(key.child("test"))
+        found, flat, last = None, 0, -np.inf
+        for number in range(self.plan.rounds):
+            keys = jax_key(key.child("round", number)), test_key
+            how = self.plan, self.dynamics.integrate, model, actor, critic
+            one = plan_round(*how, state.feature_mean, scales, region, keys)
+            found = one if found is None else one._replace(before=found.before)
+            actor, critic, now = one.actor, one.critic, unit * float(one.test.whole.mean())
+            flat = flat + 1 if now < last + self.plan.gain * state.scale else 0
+            last = max(last, now)
+            good = unit * float(one.test.late.mean(axis=0).min()) >= state.best_reward - self.plan.good * state.scale
+            if flat >= (1 if good else 2):
+                return found, True, number + 1
+        assert found is not None
+        return found, False, self.plan.rounds
+
+    def _decide(self, state: AutoState, found: Round, data: Dataset, first: bool) -> AutoState:
+        """Which policy is executed next, or whether the run ends."""
+        unit = float(state.model.task.reward_unit)
+        new, old = (unit * np.asarray(test.whole) for test in (found.test, found.before))
+        state = self._track_progress(state, float(new.mean()))
+        if first:
+            decision = f"execute the first policy, which promises {new.mean():.4g}"
+            return state._replace(actor=found.actor, critic=found.critic, use_actor=1.0, decision=decision)
+        slack = self.plan.gain * state.scale
+        gain = float(new.mean() - old.mean())
+        worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
+        spent = (data.episodes + 1) * self.m > self.capacity
+        if gain > slack and worse <= slack:
+            decision = (
+                f"execute the new policy, which promises {new.mean():.4g}; the champion promises {old.mean():.4g}"
+            )
+            kept = state._replace(actor=found.actor, critic=found.critic, executes_champion=False, refused=0)
+            return kept._replace(decision=decision)
+        champion = state._replace(
+            actor=state.champion,
+            critic=state.champion_critic,
+            executes_champion=True,
+            refused=state.refused + 1,
+        )
+        agrees = abs(float(old.mean()) - state.champion_return) <= 2 * self.tolerance * state.scale
+        reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
+        if spent or agrees or champion.refused >= MOST_REFUSED:
+            return champion._replace(ended=True, decision=f"stop with the champion: {reason}")
+        return champion._replace(decision=f"execute the champion once more: {reason}, but its return is not understood")
+
+    def _track_progress(self, state: AutoState, imagined: float) -> AutoState:
+        """Counts updates in which the imagined return has not moved, and reports the planner as the bottleneck."""
+        moved = imagined > state.best_imagined + self.plan.gain * state.scale
+        stalled = 0 if moved else state.stalled + 1
+        far = imagined < state.best_reward - 0.2 * state.scale
+        if stalled >= STALLED and far:
+            warnings.warn(
+                f"the imagined return has not moved for {stalled} updates: the planner is the bottleneck, not the data",
+                PlanningWarning,
+                stacklevel=2,
+            )
+        return state._replace(stalled=stalled, best_imagined=max(imagined, state.best_imagined))
+
+
+def _crown(state: AutoState, measured: float) -> AutoState:
+    """The state after the executed policy measured this return."""
+    if state.executes_champion:
+        count = state.champion_episodes + 1
+        mean = (state.champion_episodes * state.champion_return + measured) / count
+        return state._replace(champion_return=mean, champion_episodes=count)
+    if measured <= state.champion_return:
+        return state
+    return state._replace(
+        champion=state.actor,
+        champion_critic=state.critic,
+        champion_return=measured,
+        champion_episodes=1,
+        executes_champion=True,
+    )
+
+
+def time_mean(t: np.ndarray, values: np.ndarray) -> float:
+    """The mean over time of values [n] at increasing times [n], by the trapezoidal rule.
+
+    >>> time_mean(np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 1.0]))
+    0.8333333333333334
+    """
+    span = float(t[-1] - t[0])
+    return float(np.trapezoid(values.astype(np.float64), t) / span) if span > 0 else float(values.mean())
+
+
+def episode_rewards(spec: StateSpec, seen: Measurements) -> np.ndarray:
+    """Measured rewards [episodes, m], or the known reward of measured states."""
+    if seen.r is not None:
+        return seen.r
+    assert spec.reward is not None
+    return np.asarray(jnp.vectorize(spec.reward, signature="(d),(k)->()")(seen.x, seen.u))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _rewards_at_rest(spec: StateSpec, model: ImaginationModel, x: Array) -> Array:
+    """Rewards [n] in states [n, d] with controls in the middle of their range."""
+    return model.task.reward(x, jnp.broadcast_to(jnp.asarray(spec.control_mid), (len(x), spec.control_dim)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _imagined_rewards(
+    settings: RoundSettings, integrate: Integrator, model: ImaginationModel, actor: Actor, start: Array, step: float
+) -> Array:
+    """Rewards [test_steps] of an imagined episode from `start` [d], in the problem's unit, the mean over members."""
+    starts = jnp.broadcast_to(start, (model.members, 1, start.size))
+    no_noise = jnp.zeros((settings.test_steps, *starts.shape[:-1], actor.spec.control_dim))
+    free = jnp.full(start.size, jnp.inf)
+    network = Normalized.of(actor, jnp.zeros(actor.spec.feature_dim))
+    seen = roll_out(settings, integrate, model, network, starts, no_noise, step, free, jnp.ones(start.size))
+    rewards, alive = jnp.nan_to_num(model.task.reward(seen.x, seen.u)), survival(model.task, seen.x)
+    rewards = rewards if alive is None else rewards * alive.before
+    return model.task.reward_unit * rewards.mean(axis=(1, 2))

@@ -1,0 +1,110 @@
+"""Where PURE-auto plans: measured states, rewarded states, and the normalization of the features."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from purectrl.control.imagination import ImaginationModel
+from purectrl.control.planner import PlanRegion
+from purectrl.core.measurement import Measurements
+from purectrl.systems.spec import StateSpec
+
+GOALS = 64
+"""Rewarded states that are kept."""
+ASCENT_STEPS = 200
+"""Steps of the ascent from rewarded measured states to states with the highest reward, if the reward is known."""
+ANGLE_SPREAD = 1.5
+"""The spread of an angle: about its whole circle."""
+MARGIN = 1.3
+"""Imagined states may be this many times larger than measured or rewarded ones before their reward is lowered."""
+EARLY, MIN_STATES = 0.1, 100
+"""The share of an episode, from its beginning, whose states determine the limits, and the least number of states."""
+NO_LIMIT = 1e6
+"""The limit of an angle."""
+
+
+def working_region(
+    spec: StateSpec, seen: Measurements, model: ImaginationModel, horizon: float, capacity: int, length: float
+) -> PlanRegion:
+    """Where to plan, given all measurements of episodes of length `horizon`.
+
+    Main arguments:
+        capacity: N, the measurements that a run may take; the number of rows does not change as data are added.
+        length: of imagined episodes.
+
+    The early part of the episodes determines the limits: later, a cart on a long rail may be a kilometre away.
+    """
+    x, t = seen.x[seen.valid].astype(np.float32), seen.t[seen.valid]
+    early = t <= max(EARLY * horizon, np.sort(t)[min(MIN_STATES, len(t)) - 1])
+    largest = MARGIN * np.quantile(np.abs(x[early]), 0.995, axis=0)
+    largest = np.where(largest > 0, largest, 1.0)
+    largest[list(spec.angles)] = NO_LIMIT
+    states = x[(np.abs(x) <= largest).all(axis=1)]
+    spread = 1.5 * np.median(np.abs(states - np.median(states, axis=0)), axis=0)
+    spread = np.maximum(spread, 0.01 * largest).astype(np.float32)
+    spread[list(spec.angles)] = ANGLE_SPREAD
+    if spec.mechanics is not None and spec.mechanics.goal is not None:
+        goals = np.tile(np.asarray(spec.mechanics.goal, np.float32), (GOALS, 1))
+    else:
+        goals = rewarded_states(spec, model, states, spread, largest)
+    limits = np.maximum(largest, MARGIN * np.abs(goals).max(axis=0))
+    rows = np.zeros((capacity, x.shape[1]), np.float32)
+    rows[: len(states)] = states
+    arrays = (rows, np.int32(len(states)), *(a.astype(np.float32) for a in (limits, goals, spread)), np.float32(length))
+    return PlanRegion(*map(jnp.asarray, arrays))
+
+
+def rewarded_states(
+    spec: StateSpec, model: ImaginationModel, states: np.ndarray, spread: np.ndarray, limits: np.ndarray
+) -> np.ndarray:
+    """States with the highest reward [goals, d]: the best measured ones, and from there upwards if the reward is known."""
+    arrays = [jnp.asarray(array, jnp.float32) for array in (states, spread, limits)]
+    rewards = np.asarray(_reward(spec, model, arrays[0]))
+    best = np.argsort(-rewards, kind="stable")[np.arange(GOALS) % len(states)]
+    if spec.reward is None:
+        return states[best]
+    found = np.asarray(_ascend(spec, model, arrays[0][best], *arrays[1:]))
+    return np.where(np.isfinite(found).all(axis=1, keepdims=True), found, states[best])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reward(spec: StateSpec, model: ImaginationModel, x: Array) -> Array:
+    """What is maximized [n] in states [n, d], with controls in the middle of their range."""
+    u = jnp.broadcast_to(jnp.asarray(spec.control_mid), (len(x), spec.control_dim))
+    return model.task.log_reward(x, u)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _ascend(spec: StateSpec, model: ImaginationModel, x: Array, spread: Array, limits: Array) -> Array:
+    """States [n, d] after steps along the gradient, in units of the spread, whose length shrinks from 0.3 to 0.001."""
+    slope = jax.grad(lambda x: _reward(spec, model, x).sum())
+
+    def step(x: Array, size: Array) -> tuple[Array, None]:
+        gradient = jnp.nan_to_num(slope(x)) * spread
+        norm = jnp.sqrt((gradient**2).sum(axis=-1, keepdims=True))
+        moved = x + size * spread * gradient / jnp.maximum(norm, 1e-12)
+        return jnp.clip(moved, -limits, limits), None
+
+    return jax.lax.scan(step, x, jnp.geomspace(0.3, 0.001, ASCENT_STEPS))[0]
+
+
+def normalization(spec: StateSpec, region: PlanRegion) -> tuple[Array, Array]:
+    """What is subtracted from each feature and what it is divided by [features] in actor and critic.
+
+    Features of mechanical systems are divided by the root of their typical size, between 1 and 3, and not shifted. Others
+    are shifted by their median and divided by their typical distance from it. Outliers would flatten the policy near the
+    goal, so it is the median distance, but at least a tenth of the standard deviation.
+    """
+    features = np.asarray(spec.featurize(region.states))[: int(region.size)]
+    if spec.mechanics is not None:
+        return jnp.zeros(features.shape[1]), jnp.asarray(
+            np.clip((features**2).mean(axis=0) ** 0.25, 1.0, 3.0), jnp.float32
+        )
+    middle = np.median(features, axis=0)
+    away = 1.5 * np.median(np.abs(features - middle), axis=0)
+    scale = np.clip(away, features.std(axis=0) / 10, features.std(axis=0))
+    scale = np.where(scale > 1e-6, scale, 1.0)
+    return jnp.asarray(middle, jnp.float32), jnp.asarray(scale, jnp.float32)

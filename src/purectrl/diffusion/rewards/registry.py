@@ -1,0 +1,114 @@
+"""Rewards by name. A new one is a function that returns a `RewardSpec`, and one line in `REWARDS`."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from purectrl.core.errors import InputError, choose, require
+from purectrl.core.references import load_reference
+from purectrl.diffusion.rewards.jpeg import compressibility
+from purectrl.diffusion.rewards.reward import Condition, Scorer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+RewardGradient = Callable[["Tensor", Sequence[Condition]], "Tensor"]
+"""The same reward as a differentiable function: (images [n, channels, height, width], n conditions) -> scores [n]."""
+
+
+class RewardOptions(NamedTuple):
+    """What a reward can use when it is built."""
+
+    device: str = "cpu"
+    """Where networks are evaluated."""
+    aesthetic_clip: str | None = None
+    """Directory with CLIP ViT-L/14, or its name on the hub."""
+    aesthetic_head: str | None = None
+    """File with the aesthetic head on CLIP, or its name on the hub."""
+
+
+DEFAULTS = RewardOptions()
+
+
+class RewardSpec(NamedTuple):
+    """A reward and what is known about it."""
+
+    score: Scorer
+    range: tuple[float, float] | None = None
+    """The smallest and the largest possible score; None if unknown."""
+    embed: "Callable[[Tensor], Tensor] | None" = None
+    """images [n, channels, height, width] -> embeddings [n, width] that a reward model should see instead of images."""
+    width: int = 0
+    """The dimension of the embedding."""
+    gradient: RewardGradient | None = None
+    """The same reward on torch tensors, differentiable; None for a black box."""
+
+
+def legibility(options: RewardOptions) -> RewardSpec:
+    """The probability that a text recogniser reads the condition."""
+    from purectrl.diffusion.rewards.ocr import Legibility
+
+    return RewardSpec(Legibility(), (0.0, 1.0))
+
+
+def jpeg(options: RewardOptions) -> RewardSpec:
+    """Minus the size of the image as JPEG, in kilobytes."""
+    return RewardSpec(compressibility, (-math.inf, 0.0))
+
+
+def aesthetic(options: RewardOptions) -> RewardSpec:
+    """The LAION Aesthetics V2 score; a reward model sees CLIP's embedding, as the score does."""
+    from purectrl.diffusion.rewards.aesthetic import CLIP, HEAD, Aesthetic
+
+    missing = "head" if options.aesthetic_clip else "clip"
+    if not (options.aesthetic_clip and options.aesthetic_head):
+        raise InputError(
+            f"aesthetic_{missing}: the aesthetic reward is a head on CLIP ViT-L/14; give both as paths or as names on the "
+            f"hub, aesthetic_clip={CLIP!r} and aesthetic_head={HEAD!r}; reward 'jpeg' needs neither"
+        )
+    score = Aesthetic(options.aesthetic_clip, options.aesthetic_head, device=options.device)
+
+    def embed(images: "Tensor") -> "Tensor":
+        """Of length √width, so that its coordinates are of order one."""
+        return score.width**0.5 * score.embed(images)
+
+    return RewardSpec(score, (-math.inf, math.inf), embed, score.width, lambda images, _: score.differentiable(images))
+
+
+REWARDS: dict[str, Callable[[RewardOptions], RewardSpec]] = {
+    "legibility": legibility,
+    "jpeg": jpeg,
+    "aesthetic": aesthetic,
+}
+"""Factories by the names that a problem's `reward` takes."""
+
+
+def reward_spec(reward: str | Scorer, options: RewardOptions = DEFAULTS) -> tuple[str, RewardSpec]:
+    """Name and specification of a reward: a name in `REWARDS`, `module:function`, `path/file.py:function`, or a callable.
+
+    >>> reward_spec("purectrl.diffusion.rewards.jpeg:compressibility")[1].score.__name__
+    'compressibility'
+    """
+    if not isinstance(reward, str):
+        require(
+            callable(reward), f"reward: must be a name or callable as score(images, conditions), not {reward!r:.60}"
+        )
+        return getattr(reward, "__name__", type(reward).__name__), _own(reward)
+    if ":" not in reward:
+        return choose("reward", reward, REWARDS), _shipped(reward, options)
+    found = load_reference(reward)
+    require(callable(found), f"reward: {reward!r} is not callable; it must be a function score(images, conditions)")
+    return reward, _own(found)  # pyright: ignore[reportArgumentType] (callable, see above)
+
+
+def _own(score: Scorer) -> RewardSpec:
+    """A user's reward; its attribute `gradient`, if it has one, is the same reward on torch tensors."""
+    return RewardSpec(score, gradient=getattr(score, "gradient", None))
+
+
+@functools.lru_cache(maxsize=8)
+def _shipped(name: str, options: RewardOptions) -> RewardSpec:
+    """A named reward; runs of one process share its networks."""
+    return REWARDS[name](options)

@@ -1,0 +1,372 @@
+"""`continuous`: a user's own system in continuous time, simulated from its equations or driven by a function.
+
+    def problem():
+        return continuous(
+            name="tank", horizon=10.0,
+            drift=lambda x, u: u - 0.5 * x,                   # (x [d], u [k]) -> dx/dt [d]; learners do not see it
+            reward=lambda x, u: -(x[0] - 1.0) ** 2,           # (x [d], u [k]) -> reward rate
+            initial=lambda key: jax.random.uniform(key, (1,)),
+            control_low=[0.0], control_high=[1.0])
+
+A system of any order and any number of controls. The measured drift is the difference quotient of the path over a short
+step, the measured reward is exact. Traits of real systems are arguments: a control period, delays, noise that the policy
+sees, coordinates that are not measured, episodes that terminate (`purectrl.systems.device`). A system that cannot be
+simulated passes `rollout` in place of `drift` and `initial` (`purectrl.problems.driven_systems`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from purectrl.core.errors import InputError, require
+from purectrl.core.keys import Key
+from purectrl.core.measurement import Measurements
+from purectrl.core.oracle import Rollout
+from purectrl.core.plan import Plan
+from purectrl.core.problem import Metrics, Source
+from purectrl.problems.driven_systems import Drive, DrivenProblem, evaluation_metrics
+from purectrl.systems.closed_loop import closed_loop_rollouts
+from purectrl.systems.device import Device, device_rollouts
+from purectrl.systems.spec import StateProblem, StateSpec, without_noise
+
+Function = Callable[[Array, Array], Array]
+"""(x [d], u [k]) -> [d] or a scalar."""
+EVAL_POINTS = 300
+"""Rewards of an evaluation episode."""
+SIMULATION_STEPS = 1000
+"""Least number of simulation steps per episode."""
+PERIODS, LONGEST_PERIOD = 100, 0.05
+"""Without a control period, traits of a digital controller take an episode divided by the first, at most the second."""
+
+
+@dataclass(frozen=True)
+class ContinuousSystem:
+    """A simulated system; the functions are written for one state, leading axes are vectorized."""
+
+    state_dim: int
+    drift_function: Function
+    reward_function: Function
+    initial_function: Callable[[Array], Array]
+
+    def sample_initial_state(self, key: Array) -> Array:
+        """x(0) [d]."""
+        return jnp.asarray(self.initial_function(key), jnp.float32)
+
+    def drift(self, x: Array, u: Array) -> Array:
+        """dx/dt; x [..., d], u [..., k] -> [..., d]."""
+        return jnp.vectorize(self.drift_function, signature="(d),(k)->(d)")(x, u)
+
+    def reward(self, x: Array, u: Array) -> Array:
+        """The reward rate; x [..., d], u [..., k] -> [...]."""
+        return jnp.vectorize(self.reward_function, signature="(d),(k)->()")(x, u)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousProblem(StateProblem):
+    """A simulated system in continuous time; `continuous` builds it."""
+
+    name: str
+    spec: StateSpec
+    system: ContinuousSystem
+    horizon: float
+    diffusion: float = 0.0
+    drift_step: float
+    device: Device | None = None
+    """A digital controller between policy and system; None for continuous feedback."""
+    measurements: int = 5_000
+    eval_episodes: int = 10
+    lookahead: int = 4
+    source: Source | None = None
+
+    @property
+    def equations(self) -> ContinuousSystem | None:
+        """The true system; none behind a digital controller, where policies see something else than its state."""
+        return self.system if self.device is None else None
+
+    @property
+    def time_grid(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride] (derived from the device)
+        """The control period, if there is one."""
+        return None if self.device is None else self.device.period
+
+    def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
+        """Simulated episodes."""
+        if self.device is not None:
+            return self._behind_device()(key, plan, times)
+        rollout = closed_loop_rollouts(
+            self.system, self.horizon, self.diffusion, drift_step=self.drift_step, max_step=self._max_step
+        )
+        return rollout(key, plan, times)
+
+    def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
+        """The integral of the reward over episodes without exploration noise."""
+        if self.device is not None:
+            ticks = int(np.floor(self.horizon / self.device.period + 1e-9)) + 1
+            times, rollout = np.arange(ticks) * self.device.period, self._behind_device((1, 10))
+        else:
+            rollout = closed_loop_rollouts(
+                self.system, self.horizon, self.diffusion, max_step=self._max_step, batch_sizes=(1, 10)
+            )
+            times = np.linspace(0.0, self.horizon, EVAL_POINTS + 1)
+        return evaluation_metrics(rollout(key, without_noise(plan), np.tile(times, (episodes, 1))))
+
+    def _behind_device(self, batch_sizes: tuple[int, ...] = (4, 32)) -> Rollout:
+        assert self.device is not None
+        how = self.system, self.device, self.horizon, self.diffusion
+        return device_rollouts(*how, max_step=self._max_step, batch_sizes=batch_sizes)
+
+    @property
+    def _max_step(self) -> float:
+        return self.horizon / SIMULATION_STEPS
+
+
+def continuous(
+    name: str,
+    horizon: float,
+    reward: Function | None = None,
+    drift: Function | None = None,
+    initial: Callable[[Array], Array] | None = None,
+    control_low: Sequence[float] = (-1.0,),
+    control_high: Sequence[float] = (1.0,),
+    state_dim: int | None = None,
+    diffusion: float = 0.0,
+    observation_std: float | Sequence[float] = 0.0,
+    reward_known: bool = True,
+    log_reward: Function | None = None,
+    angles: Sequence[int] = (),
+    velocities: Sequence[tuple[int, int]] = (),
+    approximate_drift: Function | None = None,
+    terminated: Callable[[Array], Any] | None = None,
+    limits: Mapping[int, tuple[float, float]] | None = None,
+    control_period: float | None = None,
+    sensor_delay: float = 0.0,
+    actuator_delay: float = 0.0,
+    observed: Sequence[int] | None = None,
+    history: int | None = None,
+    drift_step: float | None = None,
+    rollout: Drive | None = None,
+    measurements: int = 5_000,
+    eval_episodes: int | None = None,
+) -> StateProblem:
+    """A user's own system in continuous time.
+
+    Main arguments:
+        name: the name in reports and run directories.
+        horizon: T, the length of an episode in seconds.
+        reward: (x [d], u [k]) -> the reward rate, a scalar of any size and sign. None if `log_reward` is given.
+        drift: (x [d], u [k]) -> dx/dt [d], the true equations, which learners do not see. None if `rollout` is given.
+        initial: (JAX key) -> x(0) [d]. None if `rollout` is given.
+        control_low: the lower limit of each control [k].
+        control_high: the upper limit of each control [k].
+
+    What learners may know:
+        reward_known: whether learners know `reward`; otherwise they learn it from measurements.
+        log_reward: (x [d], u [k]) -> the logarithm of the reward, at most 0, in the place of `reward`: far from the goal the
+            reward is zero in single precision, and its logarithm still shows the way.
+        angles: the coordinates that are angles.
+        velocities: pairs (i, j) with dx[i]/dt = x[j]. Not used behind a digital controller.
+        approximate_drift: (x [d], u [k]) -> dx/dt [d], a model that is known to be inexact; the difference is learned.
+
+    Traits of real systems:
+        diffusion: g, the process noise in every direction of the state.
+        terminated: (x [d]) -> bool, whether an episode terminates in state x. Nothing is measured or earned afterwards.
+        limits: {coordinate: (low, high)}: an episode terminates, too, when a coordinate leaves its limits.
+        control_period: seconds for which each control is held. By default feedback is continuous; with other traits from
+            here on, or with `terminated` or `limits`, it is a hundredth of the horizon, at most 0.05 s.
+        observation_std: standard deviation of the noise on measured states, one number or one per measured coordinate. The
+            policy sees it, too.
+        sensor_delay, actuator_delay: age of a measured state, and time from a command to its effect, in seconds.
+        observed: the coordinates that are measured; all by default.
+        history: how many samples the policy and the model see. By default 1, and enough to cover the delays and, if not all
+            coordinates are measured, two more.
+
+    Other arguments:
+        state_dim: d; none derives it from `initial`. Needed if `rollout` is given.
+        drift_step: seconds over which the drift is measured under continuous feedback; none takes T/1000.
+        rollout: (control, times [m]) -> (x [m, d], u [m, k]), (x, u, r [m]) or an `Episode`: drives a system that cannot be
+            simulated through one episode, with u = control(x, t) throughout, and measures at the given times.
+        measurements: the default measurement budget.
+        eval_episodes: episodes in which each new policy is evaluated; none takes 10 in simulation, 0 with `rollout`.
+    """
+    require(bool(name.strip()), "name: must be a non-empty string")
+    require(horizon > 0, f"horizon: the episode length must be positive, not {horizon}")
+    if log_reward is not None:
+        require(reward is None, "reward: give either reward or log_reward")
+        reward = _exponential(log_reward)
+    require(reward is not None or not reward_known, "reward: needed unless reward_known is False")
+    require(diffusion >= 0, f"diffusion: must not be negative, got {diffusion}")
+    require(drift_step is None or drift_step > 0, f"drift_step: must be positive, not {drift_step}")
+    low, high = tuple(map(float, control_low)), tuple(map(float, control_high))
+    if rollout is not None:
+        require(drift is None and initial is None, "rollout: a driven system takes neither drift nor initial")
+        if state_dim is None:
+            raise InputError("state_dim: needed if rollout is given")
+        d = state_dim
+    else:
+        if drift is None or initial is None or reward is None:
+            missing = next(
+                it for it, given in (("drift", drift), ("initial", initial), ("reward", reward)) if given is None
+            )
+            raise InputError(f"{missing}: a simulated system needs drift, initial and reward; or give rollout")
+        d = _initial_size(initial, state_dim)
+    spec = StateSpec(
+        d,
+        len(low),
+        low,
+        high,
+        angles=tuple(angles),
+        velocities=tuple((int(i), int(j)) for i, j in velocities),
+        reward=reward if reward_known else None,
+        log_reward=log_reward if reward_known else None,
+        approximate_drift=approximate_drift,
+        drift_measured=rollout is None,
+        terminated=_end_function(terminated, limits, d),
+    )
+    noise = _per_coordinate(observation_std, d if observed is None else len(observed))
+    device = _device(spec, horizon, control_period, noise, (sensor_delay, actuator_delay), observed, history)
+    seen = spec if device is None else behind_device(spec, device)
+    if rollout is not None:
+        unsupported = {"diffusion": diffusion, "sensor_delay": sensor_delay, "actuator_delay": actuator_delay}
+        for argument, value in (unsupported | {"observation_std": any(noise)}).items():
+            require(not value, f"{argument}: simulates a trait, and a driven system has its own; leave it out")
+        return DrivenProblem(
+            name=name,
+            spec=replace(seen, may_terminate=True),
+            drive=rollout,
+            horizon=horizon,
+            full=spec,
+            device=device,
+            measurements=measurements,
+            eval_episodes=eval_episodes or 0,
+        )
+    assert drift is not None
+    assert initial is not None
+    assert reward is not None
+    system = ContinuousSystem(d, drift, reward, initial)
+    _check_functions(system, spec)
+    return ContinuousProblem(
+        name=name,
+        spec=seen,
+        system=system,
+        horizon=horizon,
+        diffusion=diffusion,
+        drift_step=horizon / 1000 if drift_step is None else drift_step,
+        device=device,
+        measurements=measurements,
+        eval_episodes=10 if eval_episodes is None else eval_episodes,
+    )
+
+
+def _exponential(log_reward: Function) -> Function:
+    return lambda x, u: jnp.exp(log_reward(x, u))
+
+
+def _per_coordinate(std: float | Sequence[float], count: int) -> tuple[float, ...]:
+    """The standard deviation of each measured coordinate; empty if all are zero."""
+    numbers = (float(std),) * count if isinstance(std, int | float) else tuple(map(float, std))
+    wrong = next((number for number in numbers if not number >= 0), None)
+    require(wrong is None, f"observation_std: must not be negative, got {wrong}")
+    require(len(numbers) == count, f"observation_std: has {len(numbers)} numbers, expected one per coordinate, {count}")
+    return numbers if any(numbers) else ()
+
+
+def _end_function(
+    terminated: Callable[[Array], Any] | None, limits: Mapping[int, tuple[float, float]] | None, d: int
+) -> Callable[[Array], Array] | None:
+    """Whether an episode terminates in a state, by a user's function or by limits."""
+    bounds = dict(limits or {})
+    for i, (low, high) in bounds.items():
+        require(0 <= i < d, f"limits: the coordinates are 0 to {d - 1}, got {i}")
+        require(low < high, f"limits: must be (low, high) with low < high, got {(low, high)} for coordinate {i}")
+    if terminated is None and not bounds:
+        return None
+
+    def ends(x: Array) -> Array:
+        found = jnp.asarray(False if terminated is None else terminated(x), bool)
+        for i, (low, high) in bounds.items():
+            found = found | (x[i] < low) | (x[i] > high)
+        return found
+
+    shape = jnp.shape(jax.eval_shape(ends, jax.ShapeDtypeStruct((d,), jnp.float32)))
+    require(shape == (), f"terminated: returns shape {list(shape)} for x [{d}], expected a scalar")
+    return ends
+
+
+def _device(
+    spec: StateSpec,
+    horizon: float,
+    period: float | None,
+    noise: tuple[float, ...],
+    delays: tuple[float, float],
+    observed: Sequence[int] | None,
+    history: int | None,
+) -> Device | None:
+    """The digital controller that the arguments describe; None for continuous feedback."""
+    partly = observed is not None and tuple(observed) != tuple(range(spec.state_dim))
+    digital = bool(noise) or any(delays) or partly or (history or 1) > 1 or spec.terminated is not None
+    if period is None and not digital:
+        return None
+    if period is None:
+        period = min(horizon / PERIODS, LONGEST_PERIOD)
+    require(0 < period < horizon, f"control_period: must be positive and shorter than the horizon, not {period}")
+    chosen = tuple(range(spec.state_dim)) if observed is None else tuple(map(int, observed))
+    valid = len(set(chosen)) == len(chosen) and all(0 <= i < spec.state_dim for i in chosen)
+    require(valid, f"observed: must name different coordinates between 0 and {spec.state_dim - 1}, got {chosen}")
+    for argument, delay in zip(("sensor_delay", "actuator_delay"), delays, strict=True):
+        require(delay >= 0, f"{argument}: must not be negative, got {delay}")
+    if history is None:
+        history = 1 + int(np.ceil(sum(delays) / period - 1e-9)) + (2 if partly else 0)
+    rest = tuple(min(max(0.0, low), high) for low, high in zip(spec.control_low, spec.control_high, strict=True))
+    return Device(period, chosen, rest, history, noise, *delays, spec.terminated)
+
+
+def behind_device(spec: StateSpec, device: Device) -> StateSpec:
+    """What a learner may know of the samples that it sees; `spec` is that of the true state.
+
+    >>> position = Device(0.1, observed=(0,), rest=(0.0,), history=2)
+    >>> behind_device(StateSpec(2, 1, (-1.0,), (1.0,), angles=(0,)), position).angles
+    (0, 1)
+    """
+    n, whole = len(device.observed), device.observed == tuple(range(spec.state_dim))
+    angles = tuple(s * n + j for s in range(device.history) for j, i in enumerate(device.observed) if i in spec.angles)
+    newest = lambda function: None if function is None or not whole else lambda z, *u: function(z[:n], *u)  # noqa: E731
+    alone = whole and device.history == 1
+    return replace(
+        spec,
+        state_dim=device.size(spec.control_dim),
+        angles=angles,
+        velocities=(),
+        reward=newest(spec.reward),
+        log_reward=newest(spec.log_reward),
+        approximate_drift=spec.approximate_drift if alone else None,
+        may_terminate=spec.terminated is not None,
+        terminated=newest(spec.terminated),
+    )
+
+
+def _initial_size(initial: Callable[[Array], Array], state_dim: int | None) -> int:
+    """d; raises unless `initial` returns one axis, of `state_dim` numbers if that is given."""
+    shape = jnp.shape(jax.eval_shape(initial, jax.random.key(0)))
+    expected = "[d]" if state_dim is None else f"[{state_dim}]"
+    fits = len(shape) == 1 and state_dim in (None, shape[0])
+    require(fits, f"initial: returns shape {list(shape)}, expected {expected}")
+    return shape[0]
+
+
+def _check_functions(system: ContinuousSystem, spec: StateSpec) -> None:
+    """Raises unless drift and reward return the right shapes."""
+    x, u = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (spec.state_dim, spec.control_dim))
+    for name, function, shape in (
+        ("drift", system.drift_function, (spec.state_dim,)),
+        ("reward", system.reward_function, ()),
+    ):
+        arguments = f"x {list(x.shape)} and u {list(u.shape)}"
+        try:
+            found = jnp.shape(jax.eval_shape(function, x, u))
+        except (TypeError, ValueError, IndexError) as error:
+            raise InputError(f"{name}: cannot be evaluated on {arguments}: {str(error).splitlines()[0]}") from error
+        require(found == shape, f"{name}: returns shape {list(found)} for {arguments}, expected {list(shape)}")

@@ -1,0 +1,1 @@
+"""Runs that survive interruption: runner, store, checkpoints, sweeps, tracking."""

@@ -1,0 +1,233 @@
+"""PURE-auto: what it decides from promised and measured returns, that it stops, and that it continues bit for bit."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from linear_cart import cart
+
+import purectrl as pc
+from purectrl.control.auto_learner import STALLED, AutoLearner, _crown
+from purectrl.control.auto_settings import Auto, EnsembleSettings, KnownModel, RoundSettings
+from purectrl.control.exploring_policy import ExploringActor, smooth_noise
+from purectrl.control.planner import ImaginedTest, Round
+from purectrl.core import Dataset, Key, Measurements, PlanningWarning, UnsupportedError
+from purectrl.core.algorithm import Algorithm
+from purectrl.core.ledger import Budget
+from purectrl.core.output_rules import LastPolicy, same
+from purectrl.core.samplers import PacedWindows
+from purectrl.core.schedules import OnExcessLoss
+from purectrl.problems.mechanical_systems import mechanical
+from purectrl.runs.serialization import pack_state, unpack_state
+
+PLAN = RoundSettings(steps=120, rounds=3, snapshots=2, batch_size=32, ensemble_size=2, width=16, test_steps=50)
+MODEL = EnsembleSettings(2, 16, gradient_matching_steps=50, steps=200, finetune_steps=100, batch_size=32)
+M = 50
+
+
+SYSTEM = replace(
+    cart(), log_reward=lambda x, u: -4 * (x[..., 0] - 0.8) ** 2 - 0.1 * x[..., 1] ** 2 - 0.01 * u[..., 0] ** 2
+)
+"""A spring pulls the cart to 0, and it should be held at 0.8: doing nothing is bad."""
+
+
+def problem():
+    return mechanical(SYSTEM, horizon=10.0)
+
+
+def algorithm(learner):
+    return Algorithm(PacedWindows(m=M, windows=5), OnExcessLoss(1.0, initial=2), learner, LastPolicy(), "small")
+
+
+@pytest.fixture(scope="module")
+def learner() -> AutoLearner:
+    found = algorithm(KnownModel(PLAN)).build(problem(), Budget(10 * M)).learner
+    assert isinstance(found, AutoLearner)
+    return found
+
+
+def state_of(learner, **values):
+    state = learner.init(Key.from_seed(0))._replace(use_actor=1.0, rate=1.0, measurement_step=0.1)
+    return state._replace(random_reward=0.0, best_reward=1.0, **values)
+
+
+def data(episodes=3):
+    shape = episodes, M
+    t = np.tile(np.linspace(0, 9, M), (episodes, 1))
+    return Dataset(Measurements(t, np.zeros((*shape, 2)), np.zeros((*shape, 1)), r=np.zeros(shape)))
+
+
+def promises(learner, monkeypatch, promised, measured):
+    monkeypatch.setattr(AutoLearner, "_promise", lambda *_: (promised, measured))
+    return learner
+
+
+def planned(learner, new, old):
+    """A round whose policy promises `new`, one number per member, where that of the champion promises `old`."""
+    state = learner.init(Key.from_seed(1))
+    test, before = (ImaginedTest(jnp.asarray(j)[:, None], jnp.asarray(j)[:, None]) for j in (new, old))
+    return Round(state.actor, state.critic, test, before, jnp.zeros(()))
+
+
+def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):
+    kept = promises(learner, monkeypatch, 0.80, 0.81)
+    excess, state = kept.excess_loss(state_of(learner, converged=True), data(), Key.from_seed(0))
+    assert excess.drift < 1
+    assert learner.finished(state)
+    assert state.champion_return == 0.81
+    assert "promise was kept" in learner.summarize(state)["decision"]
+
+
+@pytest.mark.parametrize(
+    ("promised", "measured", "converged", "best"),
+    [(0.9, 0.8, True, -np.inf), (0.8, 0.8, False, -np.inf), (0.8, 0.8, True, 0.9)],
+    ids=["broken", "not converged", "worse than the champion"],
+)
+def test_otherwise_an_update_is_due(learner, monkeypatch, promised, measured, converged, best):
+    broken = promises(learner, monkeypatch, promised, measured)
+    before = state_of(learner, converged=converged, champion_return=best)
+    excess, state = broken.excess_loss(before, data(), Key.from_seed(0))
+    assert excess.drift >= 1
+    assert not learner.finished(state)
+
+
+def test_random_exploration_is_always_followed_by_an_update(learner):
+    state = learner.init(Key.from_seed(0))
+    excess, after = learner.excess_loss(state, data(), Key.from_seed(0))
+    assert excess.drift == np.inf
+    assert after is state
+
+
+def test_the_champion_is_the_policy_that_measured_best_and_its_episodes_are_averaged(learner):
+    first = _crown(state_of(learner), 0.5)
+    assert (first.champion_return, first.champion_episodes, first.executes_champion) == (0.5, 1, True)
+    again = _crown(first, 0.7)
+    assert (again.champion_return, again.champion_episodes) == (pytest.approx(0.6), 2)
+    other = learner.init(Key.from_seed(5)).actor
+    worse = _crown(again._replace(actor=other, executes_champion=False), 0.55)
+    assert worse.champion is first.actor
+    better = _crown(again._replace(actor=other, executes_champion=False), 0.65)
+    assert better.champion is other
+    assert better.champion_episodes == 1
+
+
+def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
+    state = state_of(learner, champion_return=0.7, champion_episodes=1, executes_champion=True)
+    better = learner._decide(state, planned(learner, [0.8, 0.8], [0.7, 0.7]), data(), first=False)
+    assert not better.executes_champion
+    assert not same(better.actor, state.champion)
+    assert "0.8" in better.decision
+    risky = learner._decide(state, planned(learner, [1.0, 0.6], [0.7, 0.7]), data(), first=False)
+    assert same(risky.actor, state.champion)
+    assert "worse in one member" in risky.decision
+
+
+def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner):
+    state = state_of(learner, champion_return=0.7, champion_episodes=1)
+    done = learner._decide(state, planned(learner, [0.7, 0.7], [0.7, 0.7]), data(), first=False)
+    assert learner.finished(done)
+    assert same(learner.policy(done).policy.actor, state.champion)
+
+
+def test_a_champion_that_the_model_does_not_understand_is_measured_again_but_not_for_ever(learner):
+    state = state_of(learner, champion_return=0.4, champion_episodes=1)
+    plan = planned(learner, [0.7, 0.7], [0.7, 0.7])
+    for _ in range(2):
+        state = learner._decide(state, plan, data(), first=False)
+        assert not learner.finished(state)
+        assert "once more" in state.decision
+    assert learner.finished(learner._decide(state, plan, data(), first=False))
+
+
+def test_a_planner_that_is_stuck_is_reported(learner):
+    state = state_of(learner)
+    state = learner._track_progress(state, 0.5)
+    for _ in range(STALLED - 1):
+        state = learner._track_progress(state, 0.5)
+    with pytest.warns(PlanningWarning, match="the planner is the bottleneck, not the data"):
+        learner._track_progress(state, 0.5)
+    fine = state._replace(best_imagined=0.9)
+    assert learner._track_progress(fine, 0.9).stalled == state.stalled + 1  # high returns do not move, and that is fine
+
+
+def test_noise_is_silent_at_first_and_has_its_covariance():
+    policy = ExploringActor(learner_actor(), 1.0, 0.3, 5.0, 0.5, 0.5)
+    act = policy.explore(jax.random.key(0), 0)
+    x = jnp.ones(2)
+    assert np.allclose(act(x, 4.9), policy(x))
+    assert not np.allclose(act(x, 5.1), policy(x))
+    quiet = policy.without_noise().explore(jax.random.key(0), 0)
+    assert np.allclose(quiet(x, 9.0), policy(x))
+    values = jax.vmap(lambda key: jax.vmap(smooth_noise(key, 1, 0.5))(jnp.array([0.0, 0.5])))(
+        jax.random.split(jax.random.key(1), 4000)
+    )[..., 0]
+    found = np.cov(np.asarray(values).T)
+    assert np.allclose(found, [[1, np.exp(-0.5)], [np.exp(-0.5), 1]], atol=0.06)
+
+
+def learner_actor():
+    from purectrl.control.policy import Actor
+    from purectrl.systems.spec import StateSpec
+
+    return Actor.random(np.random.default_rng(0), StateSpec.of_mechanics(cart()), (8, 8))
+
+
+def test_a_promise_is_what_the_model_predicts_at_the_measured_times(learner):
+    """With the true equations and the executed policy, promise and measurement agree."""
+    state = state_of(learner)
+    times = np.arange(M)[None] * 0.1
+    seen = problem().rollout(Key.from_seed(3), learner.policy(state), times)
+    promised, measured = learner._promise(state, seen)
+    assert promised == pytest.approx(measured, abs=0.02)
+    other = state._replace(actor=jax.tree.map(lambda a: 3 * a, state.actor))
+    assert learner._promise(other, seen)[0] != pytest.approx(promised, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def whole_run():
+    loop = algorithm(Auto(MODEL, PLAN)).build(problem(), Budget(8 * M))
+    states = [loop.init(Key.from_seed(0))]
+    records = []
+    for state, record in loop.run(states[0]):
+        states.append(state)
+        records.append(record)
+    return loop, states, records
+
+
+def test_a_run_improves_the_policy_and_returns_the_champion(whole_run):
+    loop, states, records = whole_run
+    last = states[-1]
+    assert loop.finished(last)
+    assert last.ledger.updates >= 1
+    decisions = [record.info["decision"] for record in records if "decision" in record.info]
+    assert decisions[0].startswith("execute the first policy")
+    first, final = (problem().evaluate(s.output.plan, Key.from_seed(9), 4)["reward"] for s in (states[0], last))
+    assert first < 0.5
+    assert final > 0.9
+    if last.learner.ended:
+        assert same(last.output.plan.policy.actor, last.learner.champion)
+
+
+def test_a_restored_run_continues_bit_for_bit(whole_run):
+    loop, states, _ = whole_run
+    middle = states[3]
+    restored = unpack_state(loop.init(Key.from_seed(0)), *pack_state(middle))
+    for restored, _ in loop.run(restored):  # noqa: B007, B020
+        pass
+    once, again = pack_state(states[-1]), pack_state(restored)
+    assert all(np.array_equal(once[0][name], again[0][name]) for name in once[0])
+    ledgers = [values.pop("ledger") for values in (once[1], again[1])]
+    assert once[1] == again[1]
+    assert ledgers[0]["measurements"] == ledgers[1]["measurements"]
+
+
+def test_what_cannot_work_is_refused():
+    driven = pc.problems.continuous(
+        name="device", horizon=1.0, rollout=lambda control, times: None, state_dim=2, reward=lambda x, u: x[0]
+    )
+    with pytest.raises(UnsupportedError, match="known-model needs a problem that offers its equations; 'device'"):
+        pc.known_model(driven).build(driven, Budget(1000))
+    with pytest.raises(pc.InputError, match="trace: must be between 0 and 1"):
+        replace(PLAN, trace=2.0)
