@@ -115,12 +115,12 @@ def _ensembles(problem: Problem | None, schedule: Callable[[TableRow], Schedule]
     from purectrl.control.settings import Enode
     from purectrl.systems.spec import StateProblem
 
-    row = GENERAL if problem is None else TABLE.get(problem.name, GENERAL)
+    row = GENERAL if problem is None else TABLE.get(problem.family or problem.name, GENERAL)
     learner = Enode.mechanical()
-    if problem is not None and problem.name == "pendulum":
-        learner = Enode.pendulum()
-    elif isinstance(problem, StateProblem) and problem.spec.mechanics is None:
+    if isinstance(problem, StateProblem) and problem.spec.mechanics is None:
         learner = Enode.black_box()
+    elif problem is not None and problem.name == "pendulum":
+        learner = Enode.pendulum()
     return Algorithm(_windows(problem), schedule(row), learner, LastPolicy(), name)
 
 

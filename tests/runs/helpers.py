@@ -64,7 +64,7 @@ def stopped_run(spec, out: Path, until, at=()):
         while state.steps < until and not loop.finished(state):
             previous = state.output.plan
             state, record = loop.step(state)
-            store.append(record_line(problem, loop.learner, state, record, previous))
+            store.append(record_line(problem, loop.learner, state, record, previous)[0])
             if state.steps in at:
                 store.checkpoint(state)
     return out

@@ -44,6 +44,39 @@ def record_numbers(
         yield tuple([record[name] for name in names])
 
 
+class Criterion(NamedTuple):
+    """When a problem counts as solved; the problem states it.
+
+    >>> Criterion("return", -200.0, "mean return of at least -200").met({"return": -150.0})
+    True
+    """
+
+    metric: str
+    """A metric of its evaluations."""
+    least: float
+    """The smallest value of it that is enough."""
+    about: str
+    """The same in words, for reports."""
+
+    def met(self, metrics: Mapping[str, Any]) -> bool | None:
+        """Whether these metrics satisfy it; None if they do not contain a number for it."""
+        value = metrics.get(self.metric)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return bool(value >= self.least) if number else None
+
+
+SHOWN_EPISODES, SHOWN_TIMES = 4, 300
+"""How many episodes of an evaluation are kept for reports, and at how many times each."""
+
+
+class Evaluation(NamedTuple):
+    """The result of evaluating a policy."""
+
+    metrics: Metrics
+    episodes: Measurements | None = None
+    """The first episodes, which reports show; None if the problem has no states."""
+
+
 class Source(NamedTuple):
     """Where a problem comes from, so that a run directory can name it: a function and its keyword arguments."""
 
@@ -58,6 +91,8 @@ class Problem(abc.ABC):
 
     name: str
     """The name in reports and run directories."""
+    family: ClassVar[str | None] = None
+    """The name of the family of problems that shares settings, such as `gymnasium`; None if it has none."""
     horizon: float
     """T, the length of an episode."""
     source: Source | None = None
@@ -79,6 +114,10 @@ class Problem(abc.ABC):
     """What measurements, rollouts and updates cost, in the unit of the return."""
     truth: Any = None
     """f* and b* as function classes represent them, for coverage tests; None if unknown. Learners never see it."""
+    criterion: Criterion | None = None
+    """When it counts as solved; None if it does not say."""
+    result_metric: ClassVar[str] = "return"
+    """The metric by which policies are compared."""
     packages: tuple[str, ...] = ("numpy", "jax", "equinox", "diffrax", "optax")
     """The packages whose versions determine the numbers of a run."""
 
@@ -90,9 +129,13 @@ class Problem(abc.ABC):
     def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
         """Metrics of `plan` on new episodes, without exploration noise."""
 
-    def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Metrics:
+    def evaluation(self, plan: Plan, key: Key, episodes: int) -> Evaluation:
+        """`evaluate`, and the first of its episodes."""
+        return Evaluation(self.evaluate(plan, key, episodes))
+
+    def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Evaluation:
         """The evaluation after an update, `updates` of which there have been, on `eval_episodes` new episodes."""
-        return self.evaluate(plan, key, self.eval_episodes)
+        return self.evaluation(plan, key, self.eval_episodes)
 
     def evaluation_key(self, key: Key, steps: int) -> Key:
         """The key of the evaluation after step `steps` of a run with root key `key`."""

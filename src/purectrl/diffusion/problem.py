@@ -21,7 +21,7 @@ from purectrl.core.keys import Key
 from purectrl.core.learner import Record
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
-from purectrl.core.problem import Metrics, Problem, Source, record_numbers
+from purectrl.core.problem import Evaluation, Metrics, Problem, Source, record_numbers
 from purectrl.diffusion.diagnosis import overestimation, warn_of_exploitation
 from purectrl.diffusion.distributed import SINGLE, Ranks
 from purectrl.diffusion.finetune import path_kl
@@ -201,9 +201,9 @@ class DiffusionProblem(Problem, abc.ABC):
         evaluations = record.block.episodes * per_episode + record.info.get("update_evaluations", 0)
         return {"queries": steps.size if self.reward.stochastic else distinct, "network_evaluations": evaluations}
 
-    def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Metrics:
+    def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Evaluation:
         """The evaluation after an update; its images are named after the update."""
-        return self.evaluate(plan, key, self.eval_episodes, label=f"update-{updates}")
+        return Evaluation(self.evaluate(plan, key, self.eval_episodes, label=f"update-{updates}"))
 
     def summarize(self, plan: Plan, last: Plan, key: Key, records: Sequence[Mapping[str, Any]]) -> Metrics:
         """Metrics of the returned and of the pretrained model, their divergence, and the totals of `columns`."""

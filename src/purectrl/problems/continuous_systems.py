@@ -28,11 +28,11 @@ from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
 from purectrl.core.plan import Plan
-from purectrl.core.problem import Metrics, Source
+from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics, Source
 from purectrl.problems.driven_systems import Drive, DrivenProblem, evaluation_metrics
 from purectrl.systems.closed_loop import closed_loop_rollouts
 from purectrl.systems.device import Device, device_rollouts
-from purectrl.systems.spec import StateProblem, StateSpec, without_noise
+from purectrl.systems.spec import StateProblem, StateSpec, return_criterion, without_noise
 
 Function = Callable[[Array, Array], Array]
 """(x [d], u [k]) -> [d] or a scalar."""
@@ -81,6 +81,7 @@ class ContinuousProblem(StateProblem):
     measurements: int = 5_000
     eval_episodes: int = 10
     lookahead: int = 4
+    criterion: Criterion | None = None
     source: Source | None = None
 
     @property
@@ -104,6 +105,10 @@ class ContinuousProblem(StateProblem):
 
     def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
         """The integral of the reward over episodes without exploration noise."""
+        return self.evaluation(plan, key, episodes).metrics
+
+    def evaluation(self, plan: Plan, key: Key, episodes: int) -> Evaluation:
+        """The same, with the first episodes."""
         if self.device is not None:
             ticks = int(np.floor(self.horizon / self.device.period + 1e-9)) + 1
             times, rollout = np.arange(ticks) * self.device.period, self._behind_device((1, 10))
@@ -112,7 +117,8 @@ class ContinuousProblem(StateProblem):
                 self.system, self.horizon, self.diffusion, max_step=self._max_step, batch_sizes=(1, 10)
             )
             times = np.linspace(0.0, self.horizon, EVAL_POINTS + 1)
-        return evaluation_metrics(rollout(key, without_noise(plan), np.tile(times, (episodes, 1))))
+        seen = rollout(key, without_noise(plan), np.tile(times, (episodes, 1)))
+        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
 
     def _behind_device(self, batch_sizes: tuple[int, ...] = (4, 32)) -> Rollout:
         assert self.device is not None
@@ -151,6 +157,7 @@ def continuous(
     rollout: Drive | None = None,
     measurements: int = 5_000,
     eval_episodes: int | None = None,
+    target_return: float | None = None,
 ) -> StateProblem:
     """A user's own system in continuous time.
 
@@ -191,6 +198,7 @@ def continuous(
             simulated through one episode, with u = control(x, t) throughout, and measures at the given times.
         measurements: the default measurement budget.
         eval_episodes: episodes in which each new policy is evaluated; none takes 10 in simulation, 0 with `rollout`.
+        target_return: the mean return of an evaluation from which on the problem counts as solved, which reports show.
     """
     require(bool(name.strip()), "name: must be a non-empty string")
     require(horizon > 0, f"horizon: the episode length must be positive, not {horizon}")
@@ -226,6 +234,7 @@ def continuous(
         drift_measured=rollout is None,
         terminated=_end_function(terminated, limits, d),
     )
+    criterion = None if target_return is None else return_criterion(float(target_return))
     noise = _per_coordinate(observation_std, d if observed is None else len(observed))
     device = _device(spec, horizon, control_period, noise, (sensor_delay, actuator_delay), observed, history)
     seen = spec if device is None else behind_device(spec, device)
@@ -242,6 +251,7 @@ def continuous(
             device=device,
             measurements=measurements,
             eval_episodes=eval_episodes or 0,
+            criterion=criterion,
         )
     assert drift is not None
     assert initial is not None
@@ -258,6 +268,7 @@ def continuous(
         device=device,
         measurements=measurements,
         eval_episodes=10 if eval_episodes is None else eval_episodes,
+        criterion=criterion,
     )
 
 

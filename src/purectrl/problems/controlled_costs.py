@@ -17,12 +17,12 @@ from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
 from purectrl.core.prices import Prices
-from purectrl.core.problem import Metrics, Source
+from purectrl.core.problem import SHOWN_EPISODES, Evaluation, Metrics, Source
 from purectrl.problems.continuous_systems import SIMULATION_STEPS, ContinuousSystem
 from purectrl.systems import controlled_costs as systems
 from purectrl.systems.closed_loop import closed_loop_rollouts
 from purectrl.systems.controlled_costs import ControlledCost
-from purectrl.systems.spec import StateProblem, StateSpec, without_noise
+from purectrl.systems.spec import StateProblem, StateSpec, return_metrics, without_noise
 
 EVAL_POINTS = 1000
 """Costs of an evaluation episode."""
@@ -56,13 +56,17 @@ class CostProblem(StateProblem):
 
     def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
         """The cost of episodes of the true system."""
+        return self.evaluation(plan, key, episodes).metrics
+
+    def evaluation(self, plan: Plan, key: Key, episodes: int) -> Evaluation:
+        """The same, with the first episodes."""
         times = np.tile(np.linspace(0.0, self.horizon, EVAL_POINTS + 1), (episodes, 1))
         seen = self._simulate(key, without_noise(plan), times)
         assert seen.r is not None
         costs = -np.trapezoid(seen.r.astype(np.float64), seen.t, axis=1)
         if self.spec.terminal_reward is not None:
             costs = costs - np.asarray(jax.vmap(self.spec.terminal_reward)(jnp.asarray(seen.x[:, -1])))
-        return {"return": -float(costs.mean()), "return_min": -float(costs.max()), "cost": float(costs.mean())}
+        return Evaluation(return_metrics(-costs) | {"cost": float(costs.mean())}, seen.first(SHOWN_EPISODES))
 
     def _simulate(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         step = self.horizon / SIMULATION_STEPS

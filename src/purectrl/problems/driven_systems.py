@@ -29,10 +29,10 @@ from purectrl.core.errors import MeasurementError
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
-from purectrl.core.problem import Metrics, Source
+from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics, Source
 from purectrl.systems.compiled import jax_key
 from purectrl.systems.device import Device, History
-from purectrl.systems.spec import ExploringPolicy, StateProblem, StateSpec
+from purectrl.systems.spec import ExploringPolicy, StateProblem, StateSpec, return_metrics
 
 EVAL_POINTS = 300
 """Measurements of an evaluation episode."""
@@ -83,6 +83,7 @@ class DrivenProblem(StateProblem):
     measurements: int = 5_000
     eval_episodes: int = 0
     evaluate_episodes: int = 1  # each one occupies the real system
+    criterion: Criterion | None = None
     source: Source | None = None
 
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
@@ -92,8 +93,13 @@ class DrivenProblem(StateProblem):
 
     def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
         """The integral of the reward over episodes without exploration noise."""
+        return self.evaluation(plan, key, episodes).metrics
+
+    def evaluation(self, plan: Plan, key: Key, episodes: int) -> Evaluation:
+        """The same, with the first episodes."""
         times = np.tile(np.linspace(0.0, self.horizon, EVAL_POINTS + 1), (episodes, 1))
-        return evaluation_metrics(self._run([lambda z, t: _act(plan.policy, z, t)] * episodes, times))
+        seen = self._run([lambda z, t: _act(plan.policy, z, t)] * episodes, times)
+        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
 
     def _exploring(self, policy: Any, key: Key, number: int) -> Callable[[Any, Any], Any]:
         if not isinstance(policy, ExploringPolicy):
@@ -219,7 +225,7 @@ class Controller:
 
 
 def evaluation_metrics(seen: Measurements) -> Metrics:
-    """The mean over episodes of the integral of the reward over time, and the smallest; if episodes may end, their length.
+    """The returns of the episodes (`return_metrics`): integrals of the reward over time; if episodes may end, their length.
 
     >>> t, x = np.array([[0.0, 1.0, 2.0]]), np.zeros((1, 3, 1))
     >>> evaluation_metrics(Measurements(t, x, x, r=np.array([[0.0, 1.0, 1.0]])))
@@ -230,9 +236,8 @@ def evaluation_metrics(seen: Measurements) -> Metrics:
     assert seen.r is not None
     rewards = seen.r.astype(np.float64)
     if seen.count is None:
-        returns = np.trapezoid(rewards, seen.t, axis=1)
-        return {"return": float(returns.mean()), "return_min": float(returns.min())}
+        return return_metrics(np.trapezoid(rewards, seen.t, axis=1))
     pairs = [(rewards[i, :n], seen.t[i, :n]) for i, n in enumerate(seen.count)]
     returns = np.array([np.trapezoid(r, t) if len(t) else 0.0 for r, t in pairs])
     lengths = np.array([t[-1] if len(t) else 0.0 for _, t in pairs])
-    return {"return": float(returns.mean()), "return_min": float(returns.min()), "seconds": float(lengths.mean())}
+    return return_metrics(returns) | {"seconds": float(lengths.mean())}

@@ -9,7 +9,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -19,16 +19,24 @@ from purectrl.core.errors import InputError, UnsupportedError, require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
-from purectrl.core.problem import Metrics, Source
+from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics, Source
 from purectrl.core.settings import check_type
 from purectrl.core.text import printable
 from purectrl.systems.gym import action_limits, box_size, episode_seed, gym_episodes, step_seconds
-from purectrl.systems.spec import StateProblem, StateSpec
+from purectrl.systems.spec import StateProblem, StateSpec, return_criterion, return_metrics
 
 VIDEO_FRAMES = 600
 """Most frames of a video."""
 NAME = r"(?:[\w.]+:)?(?:[\w-]+/)?[\w.-]+"
 """A name of an environment: `[module:][namespace/]Name-vVersion`. A user may register one without a version."""
+
+
+class Step(NamedTuple):
+    """One step of an evaluation episode: observation, action and reward."""
+
+    x: np.ndarray
+    u: np.ndarray
+    reward: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +55,9 @@ class GymnasiumProblem(StateProblem):
     """The name of the environment; None for an environment object."""
     eval_episodes: int = 10
     measurements: int = 2_000
+    criterion: Criterion | None = None
     source: Source | None = None
+    family: ClassVar[str | None] = "gymnasium"
 
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         """Episodes one after the other, with the exploration noise of the policy."""
@@ -55,19 +65,28 @@ class GymnasiumProblem(StateProblem):
 
     def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
         """Whole episodes without exploration noise."""
-        returns, steps = np.zeros(episodes), np.zeros(episodes, int)
-        for number in range(episodes):
-            returns[number], steps[number] = self._play(plan, episode_seed(key.child("episode", number)))
-        return evaluation_metrics(returns, steps)
+        return self.evaluation(plan, key, episodes).metrics
 
-    def _play(self, plan: Plan, seed: int) -> tuple[float, int]:
-        """Return and number of steps of one episode."""
+    def evaluation(self, plan: Plan, key: Key, episodes: int) -> Evaluation:
+        """The same, with the first episodes."""
+        returns, steps = np.zeros(episodes), np.zeros(episodes, int)
+        shown: list[list[Step]] = []
+        for number in range(episodes):
+            played = self._play(plan, episode_seed(key.child("episode", number)))
+            returns[number], steps[number] = sum(step.reward for step in played), len(played)
+            shown += [played] if number < SHOWN_EPISODES else []
+        return Evaluation(evaluation_metrics(returns, steps), _measurements(shown, self.dt))
+
+    def _play(self, plan: Plan, seed: int) -> list[Step]:
+        """The steps of one episode."""
         x, _ = self.env.reset(seed=seed)
-        total, steps, ended = 0.0, 0, False
-        while not ended and steps < self.eval_steps:
-            x, reward, terminated, truncated, _ = self.env.step(act(plan, x, steps * self.dt))
-            total, steps, ended = total + float(reward), steps + 1, terminated or truncated
-        return total, steps
+        steps, ended = list[Step](), False
+        while not ended and len(steps) < self.eval_steps:
+            u = act(plan, x, len(steps) * self.dt)
+            following, reward, terminated, truncated, _ = self.env.step(u)
+            steps.append(Step(np.asarray(x), np.asarray(u), float(reward)))
+            x, ended = following, terminated or truncated
+        return steps
 
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
         """One episode as the environment renders it: a GIF, and an MP4 if ffmpeg is installed."""
@@ -76,7 +95,7 @@ class GymnasiumProblem(StateProblem):
         env = self._rendering()
         frames = self._frames(env, plan, episode_seed(key.child("episode", 0)))
         fps = float(env.metadata.get("render_fps") or 1 / self.dt)
-        stem = (self.registered or _name(env)).rpartition(":")[2].replace("/", "-")
+        stem = short_name(self.registered or _name(env))
         suffixes = [".gif", ".mp4"] if has_ffmpeg() else [".gif"]
         return [save_video(directory / f"{stem}{suffix}", frames, fps) for suffix in suffixes]
 
@@ -107,18 +126,23 @@ class GymnasiumProblem(StateProblem):
         return np.stack(frames)
 
 
+def _measurements(episodes: list[list[Step]], dt: float) -> Measurements:
+    """Episodes of different length as measurements."""
+    m = max(map(len, episodes))
+    padded = [steps + steps[-1:] * (m - len(steps)) for steps in episodes]
+    x, u, r = (np.array([[step[i] for step in steps] for steps in padded]) for i in range(3))
+    t = np.tile(np.arange(m) * dt, (len(episodes), 1))
+    return Measurements(t, x, u, r=r, count=np.array([len(steps) for steps in episodes]))
+
+
 def evaluation_metrics(returns: np.ndarray, steps: np.ndarray) -> Metrics:
-    """Means and the worst episode, of the sums of rewards [episodes] and the numbers of steps [episodes].
+    """The returns (`return_metrics`), rewards per step and lengths, of the sums of rewards [episodes] and the numbers of
+    steps [episodes].
 
     >>> evaluation_metrics(np.array([-10.0, -30.0]), np.array([5, 5]))
-    {'return': -20.0, 'return_min': -30.0, 'reward': -4.0, 'steps': 5.0}
+    {'return': -20.0, 'return_min': -30.0, 'return_error': 10.0, 'reward': -4.0, 'steps': 5.0}
     """
-    return {
-        "return": float(returns.mean()),
-        "return_min": float(returns.min()),
-        "reward": float(returns.sum() / steps.sum()),
-        "steps": float(steps.mean()),
-    }
+    return return_metrics(returns) | {"reward": float(returns.sum() / steps.sum()), "steps": float(steps.mean())}
 
 
 def gymnasium(
@@ -156,7 +180,7 @@ def gymnasium(
     spec = StateSpec(d, k, tuple(map(float, low)), tuple(map(float, high)), may_terminate=True)
     steps = _step_limit(made) or round(horizon / seconds)
     return GymnasiumProblem(
-        name="gymnasium",
+        name=short_name(name),
         env=made,
         spec=spec,
         horizon=horizon,
@@ -165,7 +189,24 @@ def gymnasium(
         eval_steps=steps,
         eval_episodes=eval_episodes,
         registered=env if isinstance(env, str) else None,
+        criterion=_criterion(made),
     )
+
+
+def short_name(name: str) -> str:
+    """The name of an environment without its module, as part of a path.
+
+    >>> short_name("mine:robots/Reach-v0")
+    'robots-Reach-v0'
+    """
+    return name.rpartition(":")[2].replace("/", "-")
+
+
+def _criterion(env: gym.Env) -> Criterion | None:
+    """The return from which on the environment says that it is solved, if it says so."""
+    registered = env.unwrapped.spec
+    least = None if registered is None else registered.reward_threshold
+    return None if least is None else return_criterion(float(least))
 
 
 def make(name: str, render_mode: str | None = None) -> gym.Env:

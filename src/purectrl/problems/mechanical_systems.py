@@ -6,6 +6,7 @@ measurements. Policies are evaluated on the true system, in episodes of 30 s wit
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
 from purectrl.core.plan import Plan
-from purectrl.core.problem import Metrics, Source
+from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics, Source
 from purectrl.core.settings import check_type
 from purectrl.systems import acrobot as acrobot_system
 from purectrl.systems import cartpole as cartpole_system
@@ -22,7 +23,7 @@ from purectrl.systems import pendulum as pendulum_system
 from purectrl.systems.closed_loop import closed_loop_rollouts
 from purectrl.systems.mechanical import MechanicalSystem
 from purectrl.systems.noise import with_observation_noise
-from purectrl.systems.spec import StateProblem, StateSpec, without_noise
+from purectrl.systems.spec import StateProblem, StateSpec, return_metrics, without_noise
 
 EVAL_EPISODES, EVAL_SECONDS, EVAL_STEP = 10, 30.0, 0.1
 """Episodes of an evaluation, their length, and the time between two rewards."""
@@ -30,6 +31,8 @@ TRANSIENT, LONG_TRANSIENT = 3.0, 5.0
 """Seconds that a swing-up may take: those of the ENODE code, and those that suffice for every system."""
 SOLVED_REWARD = 0.8
 """The problem is solved if no reward after the transient is smaller."""
+HELD = Criterion("reward_min", SOLVED_REWARD, f"no reward below {SOLVED_REWARD:g} after {TRANSIENT:g} s")
+"""The same as a criterion, which was written for the paper's systems."""
 VIDEO_SECONDS, VIDEO_FPS = 10.0, 20
 """Length of a video, and its frames per second."""
 
@@ -47,8 +50,10 @@ class MechanicalProblem(StateProblem):
     eval_episodes: int = EVAL_EPISODES
     lookahead: int = 4
     """As many episodes as the exploration noise has sizes."""
+    criterion: Criterion | None = HELD
     source: Source | None = None
     spec: StateSpec = field(init=False)
+    result_metric: ClassVar[str] = "reward"
 
     def __post_init__(self) -> None:
         for name in ("horizon", "diffusion", "observation_std"):
@@ -71,8 +76,13 @@ class MechanicalProblem(StateProblem):
         return rollout(key, plan, times)
 
     def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
-        """Rewards after the transient, in episodes without exploration noise."""
-        return evaluation_metrics(self._evaluation(key, without_noise(plan), evaluation_times(episodes)))
+        """Returns, and rewards after the transient, in episodes without exploration noise."""
+        return self.evaluation(plan, key, episodes).metrics
+
+    def evaluation(self, plan: Plan, key: Key, episodes: int) -> Evaluation:
+        """The same, with the first episodes."""
+        seen = self._evaluation(key, without_noise(plan), evaluation_times(episodes))
+        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
 
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
         """The first ten seconds of one episode: a GIF, and an MP4 if ffmpeg is installed."""
@@ -97,7 +107,7 @@ def evaluation_times(episodes: int, step: float = EVAL_STEP, seconds: float = EV
 
 
 def evaluation_metrics(seen: Measurements) -> Metrics:
-    """Means and minima of the rewards after the transient.
+    """The returns of episodes of 30 s, means and minima of the rewards after the transient.
 
     >>> x, u = np.zeros((1, 3, 2)), np.zeros((1, 3, 1))
     >>> up = Measurements(np.array([[0.0, 3.0, 6.0]]), x, u, r=np.array([[0.1, 0.7, 0.9]]))
@@ -107,7 +117,7 @@ def evaluation_metrics(seen: Measurements) -> Metrics:
     """
     assert seen.r is not None
     settled, late = (seen.r[seen.t >= after - 1e-9] for after in (TRANSIENT, LONG_TRANSIENT))
-    return {
+    return return_metrics(seen.r.mean(axis=1, dtype=np.float64) * EVAL_SECONDS) | {
         "reward": float(settled.mean()),
         "reward_min": float(settled.min()),
         "solved": bool(settled.min() >= SOLVED_REWARD),

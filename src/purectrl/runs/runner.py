@@ -14,16 +14,16 @@ from purectrl import signals
 from purectrl.core.errors import InputError, StoreError, TimeLimit, UnsupportedError, require
 from purectrl.core.io import subdirectory, write_json
 from purectrl.core.keys import Key
-from purectrl.core.learner import Record, RestorationCheck, State
+from purectrl.core.learner import RestorationCheck, State
 from purectrl.core.loop import Loop
-from purectrl.core.measurement import Dataset
-from purectrl.core.output_rules import same
 from purectrl.core.plan import Plan
-from purectrl.core.problem import Metrics, Problem
+from purectrl.core.problem import Problem
 from purectrl.runs.directory import check_free, read_config, read_records, read_summary
+from purectrl.runs.episodes import write_episodes
 from purectrl.runs.memory import require_memory
 from purectrl.runs.process import compile_clock, graceful_shutdown, versions
 from purectrl.runs.progress import log, progress, warnings_on_one_line
+from purectrl.runs.results import EVALUATED, CoverageTest, criterion_met, final_metrics, record_line
 from purectrl.runs.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SHARE = 0.05
 """At most this share of a run's time is spent on checkpoints."""
-EVALUATED = "evaluation_rollouts"
-"""The column of a record that counts the episodes of its evaluation."""
 
 
 class Finished(NamedTuple):
@@ -43,23 +41,6 @@ class Finished(NamedTuple):
     plan: Plan
     records: Sequence[dict[str, Any]]
     """Of a run with files, read when they are used."""
-
-
-@runtime_checkable
-class CoverageTest(Protocol):
-    """Optional capability of a learner: whether its confidence sets contain the truth, which only the problem knows."""
-
-    def covers(self, state: Any, data: Dataset, truth: Any) -> bool:
-        """Whether both sets contain the truth."""
-        ...
-
-    def radius_needed(self, state: Any, data: Dataset, truth: Any) -> float:
-        """The smallest multiple of the radii at which both sets, computed from all data, contain the truth."""
-        ...
-
-    def check_fit(self, state: Any, data: Dataset) -> None:
-        """Warns if the best member of a class does not explain the data."""
-        ...
 
 
 @runtime_checkable
@@ -167,7 +148,8 @@ def evaluate(
     result: dict[str, Any] = {"episodes": episodes, "seed": seed}
     if update is not None:
         result["update"] = update
-    result["metrics"] = found.evaluate(plan, key.child("evaluate"), episodes)
+    evaluation = found.evaluation(plan, key.child("evaluate"), episodes)
+    result["metrics"] = evaluation.metrics | criterion_met(found, evaluation.metrics)
     try:
         with signals.unwinding():
             if video:
@@ -175,6 +157,8 @@ def evaluate(
                 if files is None:
                     raise UnsupportedError(f"video: the problem {found.name} has nothing to render")
                 result["media"] = [str(path.relative_to(out)) for path in files]
+            if evaluation.episodes is not None:
+                write_episodes(out / "evaluation.safetensors", evaluation.episodes, {"seed": seed})
             write_json(out / "evaluation.json", result)
     except OSError as error:
         log(f"note: the result is not written to {out}: {error.strerror}")
@@ -276,7 +260,9 @@ def _drive(
             state, record = loop.step(state)
             if record.updated:
                 _keep_policy(store, problem, loop, state)
-            line = record_line(problem, loop.learner, state, record, previous)
+            line, evaluation = record_line(problem, loop.learner, state, record, previous)
+            if evaluation is not None and evaluation.episodes is not None:
+                store.save_episodes(evaluation.episodes, state.ledger.updates)
             state = state._replace(ledger=state.ledger.count_evaluation(line.get(EVALUATED, 0)))
             store.append(line)
             if live is not None:
@@ -328,63 +314,6 @@ def finish(
     }
     store.finish(summary)
     return summary
-
-
-def record_line(problem: Problem, learner: Any, state: State, record: Record, previous: Plan) -> dict[str, Any]:
-    """One step as a line of `records.jsonl`, with an evaluation if the policy may have changed.
-
-    Main arguments:
-        state: after the step.
-        previous: the policy that the run would have returned before it.
-    """
-    ledger, block = state.ledger, record.block
-    line: dict[str, Any] = {
-        "step": record.step,
-        "episodes": block.episodes,
-        "rollouts": ledger.rollouts,
-        "measurements": ledger.measurements,
-        "updates": ledger.updates,
-        "updated": (record.updated.name or "neither").lower(),
-        "reward": None if block.r is None else float((block.r if block.count is None else block.r[block.valid]).mean()),
-    }
-    if block.count is not None:
-        line |= {"terminated": int(block.terminated.sum()), "uninformative": float(block.repeated.sum() / block.total)}
-    if record.excess_loss is not None:
-        line |= {"excess_drift": record.excess_loss.drift, "excess_reward": record.excess_loss.reward}
-    line["seconds"] = round(ledger.seconds.total, 6)
-    columns = [record.info, problem.columns(record)]
-    if isinstance(learner, CoverageTest) and problem.truth is not None:
-        columns.append({"covered": learner.covers(state.learner, state.data, problem.truth)})
-        if record.updated:
-            columns.append({"radius_needed": learner.radius_needed(state.learner, state.data, problem.truth)})
-    if problem.eval_episodes and (record.updated or not same(state.output.plan, previous)):
-        key = problem.evaluation_key(state.key, state.steps)
-        found = problem.evaluate_update(state.output.plan, key, ledger.updates)
-        columns.append({EVALUATED: problem.eval_episodes} | {f"eval_{name}": value for name, value in found.items()})
-    for more in columns:
-        if taken := line.keys() & more.keys():
-            raise InputError(f"records: {min(taken)!r} is a column of every run; use another name")
-        line |= more
-    return line
-
-
-def final_metrics(problem: Problem, state: State, last: Plan, records: Sequence[Mapping[str, Any]]) -> Metrics:
-    """The metrics of a finished run: the last evaluation, its learning curve, and what the problem adds."""
-    metrics: Metrics = {}
-    evaluations, failed = [], 0
-    for record in records:
-        failed += "rolled_back" in record
-        evaluations += [record] if EVALUATED in record else []
-    if evaluations:
-        final = {name[5:]: value for name, value in evaluations[-1].items() if name.startswith("eval_")}
-        name = "return" if "return" in final else "reward"
-        curve = [[record["rollouts"], record[f"eval_{name}"]] for record in evaluations if f"eval_{name}" in record]
-        metrics |= final | {f"{name}_curve": curve}
-        if isinstance(final.get(name), float):
-            metrics["utility"] = problem.prices.utility(final[name], state.ledger)
-    if failed:
-        metrics["rolled_back"] = failed
-    return metrics | problem.summarize(state.output.plan, last, state.key, records)
 
 
 def _is_main_process() -> bool:

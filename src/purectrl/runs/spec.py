@@ -270,6 +270,9 @@ class RunSpec:
     def _plain(self) -> dict[str, Any]:
         found = self.load_problem()
         problem: dict[str, Any] = {"name": found.name, "reference": None, "horizon": found.horizon}
+        problem["result"] = found.result_metric
+        if found.criterion is not None:
+            problem["criterion"] = found.criterion._asdict()
         if isinstance(self.problem, Source):
             problem |= {"reference": self.problem.reference, "arguments": dict(self.problem.arguments)}
         budget = {"measurements": self.budget.measurements, "rollouts": self.budget.rollouts}

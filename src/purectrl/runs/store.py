@@ -26,6 +26,7 @@ from purectrl.core.io import (
     write_json,
 )
 from purectrl.core.learner import State
+from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
 from purectrl.runs import serialization
 from purectrl.runs.data_shards import DataShards, join
@@ -37,6 +38,7 @@ from purectrl.runs.directory import (
     parse_records,
     read_config,
 )
+from purectrl.runs.episodes import EPISODES, write_episodes
 
 CHECKPOINTS_KEPT = 2
 """The newest checkpoint, and the one before in case the newest is damaged."""
@@ -150,6 +152,10 @@ class Store:
         arrays, scalars = serialization.pack(plan, "plan")
         write_checksummed(place, arrays, {"plan": scalars, "config": self._config})
 
+    def save_episodes(self, episodes: Measurements, update: int) -> None:
+        """Writes evaluation episodes of the policy after `update` updates, in the place of earlier ones."""
+        write_episodes(self.path / EPISODES, episodes, {"update": update})
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Writes `summary.json`: the run has finished."""
         write_json(self.path / "summary.json", summary)
@@ -198,6 +204,9 @@ class MemoryStore:
         """Nothing is saved."""
 
     def save_plan(self, plan: Plan, update: int | None = None) -> None:
+        """Nothing is saved."""
+
+    def save_episodes(self, episodes: Measurements, update: int) -> None:
         """Nothing is saved."""
 
     def finish(self, summary: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from purectrl.core.errors import InputError, StoreError, require
 from purectrl.core.ledger import Budget
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
-from purectrl.core.problem import Problem
+from purectrl.core.problem import Criterion, Metrics, Problem
 from purectrl.core.samplers import Sampler
 from purectrl.systems.mechanical import MechanicalSystem
 
@@ -162,6 +162,23 @@ def episode_control(policy: Any, key: Array, episode: Any) -> Control:
 def without_noise(plan: Plan) -> Plan:
     """`plan` without exploration noise, for evaluations."""
     return Plan(plan.policy.without_noise(), plan.initial) if isinstance(plan.policy, ExploringPolicy) else plan
+
+
+def return_metrics(returns: np.ndarray) -> Metrics:
+    """Mean and smallest of the returns [episodes], and the standard error of the mean if there are several.
+
+    >>> return_metrics(np.array([1.0, 2.0, 3.0, 6.0]))
+    {'return': 3.0, 'return_min': 1.0, 'return_error': 1.0801234497346435}
+    """
+    found = {"return": float(returns.mean()), "return_min": float(returns.min())}
+    if len(returns) > 1:
+        found["return_error"] = float(returns.std(ddof=1) / np.sqrt(len(returns)))
+    return found
+
+
+def return_criterion(least: float) -> Criterion:
+    """That the mean return of an evaluation is at least `least`."""
+    return Criterion("return", least, f"mean return of at least {least:g}")
 
 
 class StateProblem(Problem, abc.ABC):
