@@ -225,19 +225,22 @@ class Controller:
 
 
 def evaluation_metrics(seen: Measurements) -> Metrics:
-    """The returns of the episodes (`return_metrics`): integrals of the reward over time; if episodes may end, their length.
+    """The returns of the episodes (`return_metrics`): integrals of the reward over time; the mean reward; if episodes may
+    end, their length.
 
     >>> t, x = np.array([[0.0, 1.0, 2.0]]), np.zeros((1, 3, 1))
     >>> evaluation_metrics(Measurements(t, x, x, r=np.array([[0.0, 1.0, 1.0]])))
-    {'return': 1.5, 'return_min': 1.5}
+    {'return': 1.5, 'return_min': 1.5, 'reward': 0.75}
     >>> evaluation_metrics(Measurements(t, x, x, r=np.array([[0.0, 1.0, 9.0]]), count=np.array([2])))
-    {'return': 0.5, 'return_min': 0.5, 'seconds': 1.0}
+    {'return': 0.5, 'return_min': 0.5, 'reward': 0.5, 'seconds': 1.0}
     """
     assert seen.r is not None
     rewards = seen.r.astype(np.float64)
     if seen.count is None:
-        return return_metrics(np.trapezoid(rewards, seen.t, axis=1))
+        returns = np.trapezoid(rewards, seen.t, axis=1)
+        return return_metrics(returns) | {"reward": float(returns.mean() / (seen.t[:, -1] - seen.t[:, 0]).mean())}
     pairs = [(rewards[i, :n], seen.t[i, :n]) for i, n in enumerate(seen.count)]
     returns = np.array([np.trapezoid(r, t) if len(t) else 0.0 for r, t in pairs])
     lengths = np.array([t[-1] if len(t) else 0.0 for _, t in pairs])
-    return return_metrics(returns) | {"seconds": float(lengths.mean())}
+    reward = float(returns.sum() / lengths.sum()) if lengths.any() else 0.0
+    return return_metrics(returns) | {"reward": reward, "seconds": float(lengths.mean())}

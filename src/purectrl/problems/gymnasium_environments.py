@@ -89,15 +89,13 @@ class GymnasiumProblem(StateProblem):
         return steps
 
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
-        """One episode as the environment renders it: a GIF, and an MP4 if ffmpeg is installed."""
-        from purectrl.systems.video import has_ffmpeg, save_video
+        """One episode as the environment renders it: a GIF, an MP4 if ffmpeg is installed, and a picture."""
+        from purectrl.systems.video import save_film
 
         env = self._rendering()
         frames = self._frames(env, plan, episode_seed(key.child("episode", 0)))
         fps = float(env.metadata.get("render_fps") or 1 / self.dt)
-        stem = short_name(self.registered or _name(env))
-        suffixes = [".gif", ".mp4"] if has_ffmpeg() else [".gif"]
-        return [save_video(directory / f"{stem}{suffix}", frames, fps) for suffix in suffixes]
+        return save_film(directory, short_name(self.registered or _name(env)), frames, fps)
 
     def _rendering(self) -> gym.Env:
         """The environment with a render mode that returns pictures."""

@@ -85,16 +85,15 @@ class MechanicalProblem(StateProblem):
         return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
 
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
-        """The first ten seconds of one episode: a GIF, and an MP4 if ffmpeg is installed."""
+        """The first ten seconds of one episode: a GIF, an MP4 if ffmpeg is installed, and a picture."""
         if self.system.links is None:
             return None
         from purectrl.systems.rendering import render_frames, trace
-        from purectrl.systems.video import has_ffmpeg, save_video
+        from purectrl.systems.video import save_film
 
         seen = self._evaluation(key, without_noise(plan), evaluation_times(1, 1 / VIDEO_FPS, VIDEO_SECONDS))
         frames = render_frames(self.system, trace(self.system, seen.t[0], seen.x[0], seen.u[0]))
-        suffixes = [".gif", ".mp4"] if has_ffmpeg() else [".gif"]
-        return [save_video(directory / f"{self.name}{suffix}", frames, VIDEO_FPS) for suffix in suffixes]
+        return save_film(directory, self.name, frames, VIDEO_FPS)
 
     @property
     def _evaluation(self) -> Rollout:

@@ -104,8 +104,12 @@ def describe(config: Mapping[str, Any]) -> Description:
             )
         problem, algorithm = config["problem"], dict(config["algorithm"])
         name = str(algorithm.pop("name"))
-        settings = {**config["budget"], **_flat("problem", problem.get("arguments", {})), **_flat("", algorithm)}
-        return Description(str(problem["name"]), name, settings, dict(algorithm["schedule"]), problem.get("horizon"))
+        arguments = problem.get("arguments", {})
+        settings = {**config["budget"], **_flat("problem", arguments), **_flat("", algorithm)}
+        title = str(problem["name"])
+        if title == "gymnasium":  # runs of earlier versions did not name the environment
+            title = str(arguments.get("env", title))
+        return Description(title, name, settings, dict(algorithm["schedule"]), problem.get("horizon"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"the configuration is not that of a purectrl run: {error!r:.80}") from None
 

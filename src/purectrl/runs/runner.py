@@ -19,7 +19,7 @@ from purectrl.core.loop import Loop
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Problem
 from purectrl.runs.directory import check_free, read_config, read_records, read_summary
-from purectrl.runs.episodes import write_episodes
+from purectrl.runs.episodes import EVALUATION, write_episodes
 from purectrl.runs.memory import require_memory
 from purectrl.runs.process import compile_clock, graceful_shutdown, versions
 from purectrl.runs.progress import log, progress, warnings_on_one_line
@@ -152,14 +152,15 @@ def evaluate(
     result["metrics"] = evaluation.metrics | criterion_met(found, evaluation.metrics)
     try:
         with signals.unwinding():
+            if evaluation.episodes is not None:
+                write_episodes(out / EVALUATION, evaluation.episodes, {"seed": seed})
+            write_json(out / "evaluation.json", result)  # a video that cannot be rendered does not cost the numbers
             if video:
                 files = found.video(plan, key.child("film"), subdirectory(out, "media", create=True))
                 if files is None:
                     raise UnsupportedError(f"video: the problem {found.name} has nothing to render")
                 result["media"] = [str(path.relative_to(out)) for path in files]
-            if evaluation.episodes is not None:
-                write_episodes(out / "evaluation.safetensors", evaluation.episodes, {"seed": seed})
-            write_json(out / "evaluation.json", result)
+                write_json(out / "evaluation.json", result)
     except OSError as error:
         log(f"note: the result is not written to {out}: {error.strerror}")
         return {**result, "written": False}

@@ -33,6 +33,16 @@ def save_video(path: str | Path, frames: np.ndarray, fps: float) -> Path:
     return path
 
 
+def save_film(directory: Path, stem: str, frames: np.ndarray, fps: float) -> list[Path]:
+    """Writes a GIF, an MP4 if ffmpeg is installed, and a picture from the middle, which a player shows before it starts."""
+    suffixes = [".gif", ".mp4"] if has_ffmpeg() else [".gif"]
+    written = [save_video(directory / f"{stem}{suffix}", frames, fps) for suffix in suffixes]
+    poster = io.BytesIO()
+    Image.fromarray(frames[len(frames) // 2]).save(poster, "PNG")
+    write_atomically(directory / f"{stem}.png", poster.getvalue())
+    return [*written, directory / f"{stem}.png"]
+
+
 def _gif(frames: np.ndarray, fps: float) -> bytes:
     # one palette for all frames: colours that are chosen per frame flicker
     sample = Image.fromarray(np.concatenate([frames[0], frames[len(frames) // 2], frames[-1]]))

@@ -20,7 +20,7 @@ from purectrl.core.text import printable
 from purectrl.report.page.discover import discover
 from purectrl.report.page.document import document
 
-SCRIPTS = ("widgets.js", "chart.js", "data.js", "curves.js", "episodes.js", "tables.js", "page.js")
+SCRIPTS = ("widgets.js", "chart.js", "data.js", "curves.js", "episodes.js", "trajectories.js", "tables.js", "page.js")
 """In the order of their dependencies."""
 PREFIX = b"<!doctype html>\n<!-- made by purectrl report -->\n"
 """The first bytes of a report. An existing file that starts differently is not overwritten."""

@@ -19,7 +19,7 @@ const seriesStyle = (index) => ({ color: `--c${index % 6}`, ...LINES[Math.floor(
  *
  * spec.title, spec.note: the caption.
  * spec.x: {label, log, range}; spec.y: {label, log, range, rows}. With rows, the y axis has named rows.
- * spec.series: [{kind, name, style, points, faint, summary}] with points [{x, y, deviation, text}]. KINDS lists the kinds. A
+ * spec.series: [{kind, name, style, points, faint, plain, summary}] with points [{x, y, deviation, text}]. KINDS lists the kinds. A
  *   deviation is drawn as a band; a text replaces y in the data table; a series without a name only decorates another one.
  * spec.cursor: whether the values at the cursor are shown.
  */
@@ -104,7 +104,7 @@ function layout(spec) {
       points: { show: false }, ...KINDS[one.kind](one),
     };
     options.push(option);
-    tables.push(xyColumns(points));
+    tables.push(xyColumns(one.kind === "path" ? [...points].sort((a, b) => a.x - b.x) : points)); // uPlot sorts nothing
     if (!banded) continue;
     for (const sign of [1, -1]) {
       options.push({ ...option, class: "unlabeled", width: 0, points: { show: false } });
@@ -118,14 +118,31 @@ function layout(spec) {
 /** How uPlot draws each kind of series. */
 const KINDS = {
   // a value holds until the next one, since a policy is used until the next update
-  line: ({ style, faint }) => ({
+  line: ({ style, faint, plain }) => ({
     width: faint ? 1 : 2.2, alpha: faint ? 0.38 : 1, dash: style.dash, spanGaps: true,
-    paths: uPlot.paths.stepped({ align: 1 }), points: faint ? { show: false } : filledPoints(style, 6),
+    paths: uPlot.paths.stepped({ align: 1 }), points: faint || plain ? { show: false } : filledPoints(style, 6),
   }),
+  // straight lines between measured values
+  curve: ({ style }) => ({ width: 1.6, dash: style.dash, spanGaps: true }),
+  // points in their own order, for which x need not increase
+  path: ({ style, points }) => ({ width: 1.6, dash: style.dash, paths: (chart) => ({ stroke: tracePath(chart, points) }) }),
   rule: ({ style }) => ({ width: 1, dash: style.dash, spanGaps: true }),
   points: ({ style, size }) => ({ paths: () => null, points: { ...filledPoints(style, size), show: true } }),
   bars: ({ style }) => ({ fill: () => cssColor(style.color), paths: uPlot.paths.bars({ size: [1, Infinity], gap: 1 }) }),
 };
+
+function tracePath(chart, points) {
+  const path = new Path2D();
+  let gap = true;
+  for (const { x, y } of points) {
+    if (x === null || y === null) gap = true;
+    else {
+      path[gap ? "moveTo" : "lineTo"](chart.valToPos(x, "x", true), chart.valToPos(y, "y", true));
+      gap = false;
+    }
+  }
+  return path;
+}
 
 const filledPoints = ({ color }, size) => ({ size, width: 0, fill: () => cssColor(color) });
 

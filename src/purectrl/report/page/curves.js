@@ -5,7 +5,11 @@ const metricLabel = (name) => DATA.metric_labels[name] ?? name.replaceAll("_", "
 
 function overview(runs) {
   const tables = byProblem(runs).flatMap(([problem, members]) => {
-    const metrics = DATA.headline_metrics.filter((name) => members.some((run) => name in run.metrics));
+    const { criterion } = members[0].group;
+    const replaced = criterion ? "solved" : "criterion_met"; // a problem that states its criterion replaces the word
+    const metrics = DATA.headline_metrics.filter((name) =>
+      name !== replaced && members.some((run) => run.metrics[name] !== undefined));
+    const label = (name) => (name === "criterion_met" ? criterion : metricLabel(name));
     const rows = byGroup(members).map(([group, own]) => {
       const finished = own.filter((run) => run.finished).length;
       return [
@@ -15,10 +19,12 @@ function overview(runs) {
         ...COSTS.map((name) => meanText(own, (run) => costOf(run, name))),
       ];
     });
-    const columns = ["algorithm", "finished runs", ...metrics.map(metricLabel), ...COSTS];
+    const columns = ["algorithm", "finished runs", ...metrics.map(label), ...COSTS];
     return [element("h3", {}, problem), table(columns, rows, "cards")];
   });
-  return section("overview", "Overview", "Means over finished runs, ± one standard deviation over seeds.", ...tables);
+  const about = "Means over finished runs, ± one standard deviation over seeds. Where no run has finished, the newest values. "
+    + "The standard error is that of one run, over its evaluation episodes.";
+  return section("overview", "Overview", about, ...tables);
 }
 
 function learningCurves(runs) {

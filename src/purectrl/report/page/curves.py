@@ -15,7 +15,7 @@ import numpy as np
 from purectrl.report.page.records import Records
 
 RESULT_COLUMNS = ("eval_return", "eval_reward", "average_gap", "reward")
-"""The first of these columns that the runs of a problem have is its result."""
+"""The first of these columns that the runs of a problem have is its result, unless the problem names its result."""
 COLUMN_LABELS: Mapping[str, str] = {
     "reward": "measured reward",
     "eval_reward": "evaluation reward",
@@ -26,17 +26,32 @@ COLUMN_LABELS: Mapping[str, str] = {
     "covered_so_far": "confidence sets have contained the truth so far",
     "excess_drift": "excess loss of the drift / β",
     "excess_reward": "excess loss of the reward / β",
+    "eval_return_error": "standard error of the evaluation return",
+    "imagined_reward": "reward imagined by the model",
+    "promised": "reward promised for the last episode",
+    "measured": "reward measured in it",
 }
 HEADLINE_METRICS = (
-    "return", "reward", "reward_min", "solved", "gap", "gap_last", "covered", "classifier_accuracy", "kl_pretrained",
+    "return", "return_error", "return_min", "reward", "reward_min", "solved", "criterion_met", "gap", "gap_last", "covered",
+    "classifier_accuracy", "kl_pretrained",
 )  # fmt: skip
-"""The metrics of the overview, in this order."""
+"""The metrics of the overview, in this order. `solved` is shown of problems that do not state a criterion."""
 METRIC_LABELS: Mapping[str, str] = {
     "gap": "suboptimality, average",
     "gap_last": "suboptimality, last",
     "covered": "always covered",
     "evaluation_rollouts": "evaluation episodes",
+    "return_error": "standard error of the return",
+    "return_min": "return, worst episode",
+    "reward_min": "reward, smallest",
 }
+DECISIONS = 100
+"""How many updates are listed, the newest."""
+DECISION_COLUMNS = (
+    "measurements", "rollouts", "updates", "promised", "measured", "imagined_reward", "eval_reward", "eval_return",
+    "eval_return_error",
+)  # fmt: skip
+"""What is listed of each."""
 BINS = 50
 """Bins of the histogram of measurement times."""
 TICKS = 10_000
@@ -62,6 +77,24 @@ def learning_curves(records: Records, limit: int) -> dict[str, list[float | None
             values = AGGREGATES.get(name, _last_known)(column, columns["episodes"], starts, rows)
             curves[name] = [rounded(value) for value in values.tolist()]
     return curves | {"updated": np.bitwise_or.reduceat(records.updated, starts).tolist()}
+
+
+def update_decisions(records: Records) -> list[dict[str, Any]]:
+    """What the newest updates did: costs so far, which models, imagined and measured reward, and the learner's decision.
+
+    >>> columns = {"measurements": np.array([5.0, 9.0]), "rollouts": np.array([1.0, 2.0]), "updates": np.array([0.0, 1.0])}
+    >>> update_decisions(Records(columns, np.array([0, 3]), {1: {"decision": "stop"}}))
+    [{'measurements': 9, 'rollouts': 2, 'updates': 1, 'updated': 3, 'decision': 'stop'}]
+    """
+    rows = [row for row in range(len(records)) if records.updated[row] or row in records.texts]
+    table = []
+    for row in rows[-DECISIONS:]:
+        numbers = {
+            name: rounded(float(column[row])) for name, column in records.columns.items() if name in DECISION_COLUMNS
+        }
+        known = {name: numbers[name] for name in DECISION_COLUMNS if numbers.get(name) is not None}
+        table.append({**known, "updated": int(records.updated[row]), **records.texts.get(row, {})})
+    return table
 
 
 def downsample(important: np.ndarray, limit: int) -> np.ndarray:
@@ -133,7 +166,7 @@ def summarize_times(times: np.ndarray, horizon: float | None, limit: int) -> dic
     """A histogram of all measurement times, and the times of some evenly spaced episodes.
 
     Main arguments:
-        times: measurement times [episodes, m].
+        times: measurement times [episodes, m], NaN after the end of an episode.
         horizon: the length T of an episode; None takes the latest time.
         limit: how many times to write at most, but at least those of two episodes.
 
@@ -142,15 +175,18 @@ def summarize_times(times: np.ndarray, horizon: float | None, limit: int) -> dic
     ([1, 2], [[0, 5000], [2500, 10000]], 4)
     """
     count, m = times.shape
-    horizon = max(horizon or 0.0, float(times.max(initial=0.0)), 1e-9)
+    known = times[~np.isnan(times)]
+    horizon = max(horizon or 0.0, float(known.max(initial=0.0)), 1e-9)
     shown = np.unique(np.linspace(0, count - 1, min(count, max(2, limit // m))).round().astype(int))
-    histogram, _ = np.histogram(times, bins=BINS, range=(0.0, horizon))
+    histogram, _ = np.histogram(known, bins=BINS, range=(0.0, horizon))
+    rows = (row[~np.isnan(row)] for row in times[shown])
     return {
         "horizon": horizon,
         "ticks": TICKS,
         "total": count,
         "m": m,
         "episodes": (shown + 1).tolist(),
-        "times": (times[shown] / horizon * TICKS).round().astype(int).tolist(),
+        "times": [(row / horizon * TICKS).round().astype(int).tolist() for row in rows],
+        "measured": len(known),
         "histogram": histogram.tolist(),
     }

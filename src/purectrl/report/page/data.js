@@ -15,14 +15,16 @@ const fullName = (run) => `${run.group.problem}, ${runName(run)}`;
 const hasColumn = (run, column) => run.curves[column]?.some((value) => value !== null) ?? false;
 const costOf = (run, name) => (name === "seconds" ? run.ledger.seconds.total : run.ledger[name]);
 
-/** The column that measures how good the policies of these runs are, if they have one. */
-const resultColumn = (runs) => DATA.result_columns.find((name) => runs.some((run) => hasColumn(run, name)));
+/** The column that measures how good the policies of these runs are, if they have one. The problem may name it. */
+const resultColumn = (runs) => runs.find((run) => run.group.result)?.group.result
+  ?? DATA.result_columns.find((name) => runs.some((run) => hasColumn(run, name)));
 
 // regret is read on logarithmic axes, rewards are not
 const logarithmic = byProblem(DATA.runs).every(([, runs]) => resultColumn(runs) === "average_gap");
 const state = {
   hidden: new Set(), // group labels that are switched off in the legend
   x: null, y: "result", logX: logarithmic, logY: logarithmic, individual: true, run: 0, updatesAxis: "measurements",
+  phase: [0, 1], // the coordinates of the phase plot
 };
 
 /** The runs that pass the filters, and those of them that are not switched off in the legend. */
@@ -67,9 +69,12 @@ function moments(values) {
   return { mean, deviation: Math.sqrt(sum(values.map((value) => (value - mean) ** 2)) / (values.length - 1)) };
 }
 
+/** The finished runs; without any, all of them, of which the newest values are known. */
+const finishedRuns = (runs) => (runs.some((run) => run.finished) ? runs.filter((run) => run.finished) : runs);
+
 /** "0.978 ± 0.012" over finished runs; a dash if any run lacks the value, since the mean would silently skip it. */
 function meanText(runs, read) {
-  const values = runs.filter((run) => run.finished).map(read);
+  const values = finishedRuns(runs).map(read);
   const [type, ...otherTypes] = new Set(values.map((value) => typeof value));
   if (otherTypes.length || !["boolean", "number"].includes(type)) return "–";
   if (type === "boolean") return `${values.filter(Boolean).length} of ${values.length}`;

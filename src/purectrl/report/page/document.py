@@ -17,7 +17,9 @@ from purectrl.report.page.curves import (
     learning_curves,
     rounded,
     summarize_times,
+    update_decisions,
 )
+from purectrl.report.page.episodes import evaluation_episodes
 from purectrl.report.page.records import read_measurement_times
 from purectrl.report.page.run import PHASES, Run, update_rule
 
@@ -25,6 +27,8 @@ ROWS, MIN_ROWS, MAX_ROWS = 16_000, 50, 500
 """Rows of the learning curves: of all runs together, and the bounds for one run."""
 TIMES, MIN_TIMES, MAX_TIMES = 120_000, 300, 5_000
 """Measurement times: of all runs together, and the bounds for one run."""
+NUMBERS, MIN_NUMBERS, MAX_NUMBERS = 300_000, 1_500, 20_000
+"""Numbers of evaluation episodes: of all runs together, and the bounds for one run."""
 MAX_MEDIA = 100
 """Media files of one run."""
 MAX_SETTING = 2_000
@@ -42,11 +46,12 @@ class Group(NamedTuple):
 
 def document(runs: Sequence[Run], excluded: Sequence[str], remarks: Sequence[str] = ()) -> dict[str, Any]:
     """The content of the page about `runs`; `excluded` lists what could not be included, `remarks` are further notes."""
-    groups = group_runs(runs)
+    groups, titles = group_runs(runs), problem_titles(runs)
     notes = [*remarks, *(note for run in runs for note in run.notes), *_version_notes(groups)]
     embedded = _embed_media(groups, notes)
     rows = min(MAX_ROWS, max(MIN_ROWS, ROWS // len(runs)))
     times = min(MAX_TIMES, max(MIN_TIMES, TIMES // len(runs)))
+    numbers = min(MAX_NUMBERS, max(MIN_NUMBERS, NUMBERS // len(runs)))
     shown = []
     for number, group in enumerate(groups):
         for run in group.runs:
@@ -63,11 +68,13 @@ def document(runs: Sequence[Run], excluded: Sequence[str], remarks: Sequence[str
                     "curves": learning_curves(run.records, rows),
                     "media": embedded[run.directory],
                     "times": _times(run, times, notes),
+                    "decisions": update_decisions(run.records),
+                    "episodes": _episodes(run, numbers, notes),
                 }
             )
     return {
         "purectrl": __version__,
-        "groups": [_group(group) for group in groups],
+        "groups": [_group(group, titles[_identity(group.runs[0])]) for group in groups],
         "runs": shown,
         "excluded": list(excluded),
         "notes": [printable(note) for note in notes],
@@ -79,12 +86,27 @@ def document(runs: Sequence[Run], excluded: Sequence[str], remarks: Sequence[str
     }
 
 
+def _identity(run: Run) -> tuple[str, str]:
+    """What tells problems apart: two files can give the same name to different systems."""
+    return run.problem, run.reference
+
+
+def problem_titles(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
+    """The heading of each problem: its name, and where it comes from if another problem has the same name."""
+    found = list(dict.fromkeys(map(_identity, runs)))
+    names = [name for name, _ in found]
+    return {
+        (name, place): name if names.count(name) == 1 else f"{name} ({place or 'built in Python'})"
+        for name, place in found
+    }
+
+
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """The runs by kind. Problems and algorithms keep the order in which they first appear."""
-    kinds: dict[tuple[str, str], dict[str, list[Run]]] = {}
-    problems = list(dict.fromkeys(run.problem for run in runs))
+    kinds: dict[tuple[tuple[str, str], str], dict[str, list[Run]]] = {}
+    problems = list(dict.fromkeys(map(_identity, runs)))
     for run in runs:
-        kinds.setdefault((run.problem, run.algorithm), {}).setdefault(run.kind, []).append(run)
+        kinds.setdefault((_identity(run), run.algorithm), {}).setdefault(run.kind, []).append(run)
     groups = []
     for (_, algorithm), by_kind in sorted(kinds.items(), key=lambda item: problems.index(item[0][0])):
         siblings = sorted(by_kind.values(), key=lambda kind: [_sort_key(value) for value in kind[0].settings.values()])
@@ -152,22 +174,34 @@ def _embed_media(groups: Sequence[Group], notes: list[str]) -> dict[Path, list[d
         except StoreError as error:
             notes.append(str(error))
             paths[directory] = []
-    embedded = media.embed(path for own in paths.values() for path in own[:MAX_MEDIA])
+    shown = [path for own in paths.values() for path in own[:MAX_MEDIA]]
+    posters = {path: picture for path in shown if (picture := media.poster(path)) is not None}
+    embedded = media.embed(shown + list(posters.values()))
     notes += [
         f"{directory} has more than {MAX_MEDIA} media files" for directory, own in paths.items() if own[MAX_MEDIA:]
     ]
-    notes += [f"{path} {file.missing}" for path, file in embedded.items() if file.missing]
-    return {directory: [_media_entry(embedded[path]) for path in own[:MAX_MEDIA]] for directory, own in paths.items()}
+    notes += [f"{path} {embedded[path].missing}" for path in shown if embedded[path].missing]
+    entry = lambda path: _media_entry(embedded[path], embedded[posters[path]].uri if path in posters else None)  # noqa: E731
+    return {directory: [entry(path) for path in own[:MAX_MEDIA]] for directory, own in paths.items()}
 
 
-def _media_entry(file: media.MediaFile) -> dict[str, Any]:
-    return {"name": file.path.name, "type": file.type, "uri": file.uri, "path": str(file.path), "missing": file.missing}
+def _media_entry(file: media.MediaFile, poster: str | None) -> dict[str, Any]:
+    found = {
+        "name": file.path.name,
+        "type": file.type,
+        "uri": file.uri,
+        "path": str(file.path),
+        "missing": file.missing,
+    }
+    return found | {"poster": poster}
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Group, title: str) -> dict[str, Any]:
     run = group.runs[0]
     return {
-        "problem": run.problem,
+        "problem": title,
+        "criterion": None if run.criterion is None else run.criterion.about,
+        "result": run.result,
         "algorithm": run.algorithm,
         "label": group.label,
         "settings": {name: _shortened(value) for name, value in run.settings.items()},
@@ -192,6 +226,15 @@ def _scalars(metrics: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, int | float):
             scalars[name] = rounded(value)
     return scalars
+
+
+def _episodes(run: Run, limit: int, notes: list[str]) -> dict[str, Any] | None:
+    """Evaluation episodes of a run; if they cannot be read, a note is added."""
+    try:
+        return evaluation_episodes(run.directory, limit)
+    except StoreError as error:
+        notes.append(f"{error}; its evaluation episodes are not shown")
+        return None
 
 
 def _times(run: Run, limit: int, notes: list[str]) -> dict[str, Any] | None:

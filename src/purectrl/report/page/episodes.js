@@ -4,7 +4,8 @@ function measurementTimes(runs) {
   const timed = runs.filter((run) => run.times);
   if (!timed.length) return null;
   const run = selectedRun(timed);
-  const { horizon, ticks, total, m, episodes, times, histogram } = run.times;
+  const { horizon, ticks, total, m, measured, episodes, times, histogram } = run.times;
+  const ended = measured < total * m; // some episodes ended early
   const x = { label: "time within the episode", range: [0, horizon] };
   const points = times.flatMap((row, n) => row.map((tick) => ({ x: (tick / ticks) * horizon, y: episodes[n] })));
   points.sort((a, b) => a.x - b.x); // as uPlot requires
@@ -15,7 +16,7 @@ function measurementTimes(runs) {
   const charts = [
     chart({
       title: `By episode: ${fullName(run)}`,
-      note: `${shown}${counted(total, "episode")}, ${counted(m, "measurement")} per episode`,
+      note: `${shown}${counted(total, "episode")}, ${ended ? "up to " : ""}${counted(m, "measurement")} per episode`,
       x, y: { label: "episode" },
       series: [{ kind: "points", name: runName(run), points, summary: counted(points.length, "measurement"), ...style }],
     }),
@@ -37,7 +38,7 @@ function policyUpdates(runs) {
     table(["algorithm", "updates"], rules, "words"),
     controls(choice("against", axes, state.updatesAxis, (updatesAxis) => change({ updatesAxis }))),
     panels(byProblem(runs).map(([problem, members]) => updatesChart(problem, members, state.updatesAxis))),
-    ...excessLoss(runs));
+    ...decisions(runs), ...excessLoss(runs));
 }
 
 const UPDATED = ["neither", "drift", "reward", "both"]; // bit 1 is the drift, bit 2 the reward

@@ -66,6 +66,12 @@ def media_files(directory: Path) -> list[Path]:
     return sorted(best.values())
 
 
+def poster(path: Path) -> Path | None:
+    """The picture that a player shows before a video starts: the PNG of the same name."""
+    picture = path.with_suffix(".png")
+    return picture if MEDIA_TYPES[path.suffix.lower()].startswith("video/") and picture.is_file() else None
+
+
 def embed(paths: Iterable[Path], max_bytes: int = MAX_BYTES) -> dict[Path, MediaFile]:
     """Each file as a data URI, in the given order until `max_bytes` are used."""
     embedded = {}

@@ -1,7 +1,10 @@
 /* Renders the sections, and renders them again when the reader changes a filter or a control. */
 
 const filters = document.getElementById("filters");
-const SECTIONS = [overview, learningCurves, measurementTimes, policyUpdates, coverage, media, ledger, evaluation, settings];
+const SECTIONS = [
+  overview, learningCurves, evaluationEpisodes, imagination, policyUpdates, measurementTimes, coverage, media, ledger,
+  evaluation, settings,
+];
 
 function change(values) {
   Object.assign(state, values);

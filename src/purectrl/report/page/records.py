@@ -5,7 +5,7 @@ A file can be incomplete, damaged or of another version. Each error names the fi
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from purectrl.core.errors import StoreError
 from purectrl.core.io import MAX_LINES, open_tensors, parse_json, read_bytes, subdirectory
+from purectrl.core.text import printable
 from purectrl.runs.data_shards import read_shards
 from purectrl.runs.directory import checkpoints
 
@@ -24,6 +25,8 @@ MAX_TIME = 1e12
 """No measurement is taken as late as this."""
 UPDATED = {"neither": 0, "drift": 1, "reward": 2, "both": 3}
 """The values of `updated`, as two bits."""
+TEXTS, MAX_TEXT, MAX_TEXTS = ("decision", "rolled_back"), 400, 2_000
+"""Columns of words: what a learner decided, and why an update was rolled back. Their length and number are limited."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,12 @@ class Records:
     Main arguments:
         columns: numbers by name [records], NaN where a record has no finite number; booleans are 0 and 1.
         updated: which models each record updated [records], as in `UPDATED`.
+        texts: the values of `TEXTS` by row and name.
     """
 
     columns: Mapping[str, np.ndarray]
     updated: np.ndarray
+    texts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.updated)
@@ -44,6 +49,11 @@ class Records:
     def last(self, name: str) -> float:
         """The last value of a counter; 0 without records."""
         return float(self.columns[name][-1]) if len(self) else 0.0
+
+    def newest(self, prefix: str) -> dict[str, float]:
+        """The last known value of each column whose name starts with `prefix`, by the rest of its name."""
+        found = {name: column[~np.isnan(column)] for name, column in self.columns.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): float(column[-1]) for name, column in found.items() if len(column)}
 
 
 def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
@@ -65,9 +75,13 @@ def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
     notes = [f"{file}: line {len(lines) + 1} is incomplete and was skipped"] if incomplete else []
     values: dict[str, list[float]] = {}
     updated = np.zeros(len(lines), int)
+    texts: dict[int, dict[str, str]] = {}
     for row, line in enumerate(lines):
         record = _parse(file, row + 1, line)
         updated[row] = UPDATED[record["updated"]]
+        words = {name: printable(record[name], MAX_TEXT) for name in TEXTS if isinstance(record.get(name), str)}
+        if words and len(texts) < MAX_TEXTS:
+            texts[row] = words
         for name, value in record.items():
             name = f"eval_{name[5:]}" if name.startswith("test_") else name  # the name in version 0.1
             if type(value) in (float, int, bool):
@@ -78,7 +92,8 @@ def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
                 values[name][row] = value
     columns = {name: _finite(file, name, column) for name, column in values.items()}
     _check_counters(file, columns)
-    return Records({name: column for name, column in columns.items() if not np.isnan(column).all()}, updated), notes
+    known = {name: column for name, column in columns.items() if not np.isnan(column).all()}
+    return Records(known, updated, texts), notes
 
 
 def _parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -116,14 +131,14 @@ def _check_counters(file: Path, columns: Mapping[str, np.ndarray]) -> None:
 
 
 def read_measurement_times(directory: Path) -> np.ndarray | None:
-    """All measurement times of a run [episodes, m]; None if it has not saved a checkpoint.
+    """All measurement times of a run [episodes, m], NaN after the end of an episode; None if it has not saved a checkpoint.
 
     They are in the newest checkpoint and in the data shards that it refers to.
     """
     found = checkpoints(directory)
     if not found:
         return None
-    newest, content = _read_array(found[0], "data.t")
+    newest, content = _read_times(found[0], "data.")
     listed = content.get("shards", content.get("segments", [])) if isinstance(content, dict) else None
     try:
         shards = read_shards(listed)
@@ -133,7 +148,7 @@ def read_measurement_times(directory: Path) -> np.ndarray | None:
     parts = [] if newest is None else [newest]
     total = 0
     for number, shard in enumerate(shards):
-        array, _ = _read_array(folder / shard.name, "t")
+        array, _ = _read_times(folder / shard.name, "")
         if array is not None:
             parts.insert(number, array)
             total += array.size
@@ -146,18 +161,25 @@ def read_measurement_times(directory: Path) -> np.ndarray | None:
     return np.concatenate(parts) if parts else None
 
 
-def _read_array(path: Path, name: str) -> tuple[np.ndarray | None, Any]:
-    """One array of a safetensors file and its JSON metadata. Other arrays, which can be large, are not loaded."""
+def _read_times(path: Path, prefix: str) -> tuple[np.ndarray | None, Any]:
+    """The times in a safetensors file and its JSON metadata. Other arrays, which can be large, are not loaded."""
     try:
         with open_tensors(path) as (file, metadata):
             content = parse_json(metadata.get("content", ""), f"the content of {path}")
-            array = None
-            if name in file.keys():  # noqa: SIM118
-                if math.prod(file.get_slice(name).get_shape()) > MAX_CELLS:
+            names = [name for name in ("t", "count") if prefix + name in file.keys()]  # noqa: SIM118
+            for name in names:
+                if math.prod(file.get_slice(prefix + name).get_shape()) > MAX_CELLS:
                     raise StoreError(f"it has more than {MAX_CELLS:,} times")
-                array = file.get_tensor(name)
+            arrays = {name: file.get_tensor(prefix + name) for name in names}
     except StoreError as error:
         raise StoreError(f"{path} cannot be read, so its times are not shown: {error}") from None
-    if array is not None and (array.ndim != 2 or array.dtype.kind != "f" or not (np.abs(array) < MAX_TIME).all()):
-        raise StoreError(f"{path}: {name} is not an array of times [episodes, m], so its times are not shown")
-    return array, content
+    times, count = arrays.get("t"), arrays.get("count")
+    if times is None:
+        return None, content
+    if times.ndim != 2 or times.dtype.kind != "f" or not (np.abs(times) < MAX_TIME).all():
+        raise StoreError(f"{path}: {prefix}t is not an array of times [episodes, m], so its times are not shown")
+    if count is not None:
+        if count.shape != times.shape[:1] or count.dtype.kind != "i":
+            raise StoreError(f"{path}: {prefix}count is not one integer per episode, so its times are not shown")
+        times = np.where(np.arange(times.shape[1]) < count[:, None], times, np.nan)
+    return times, content

@@ -17,6 +17,8 @@ import numpy as np
 from purectrl.core.errors import StoreError
 from purectrl.core.io import exists, read_json, to_json
 from purectrl.core.ledger import Ledger
+from purectrl.core.problem import Criterion
+from purectrl.core.text import VALUE, printable
 from purectrl.report.page.records import COUNTERS, Records, read_records
 from purectrl.runs.directory import Description, describe, read_config, read_summary
 
@@ -58,6 +60,12 @@ class Run:
         return self.description.problem
 
     @property
+    def reference(self) -> str:
+        """Where the problem comes from: a shipped name or a file; empty if that is unknown."""
+        found = _stated(self.config, "reference")
+        return found if isinstance(found, str) else ""
+
+    @property
     def algorithm(self) -> str:
         """The name of the algorithm."""
         return self.description.algorithm
@@ -84,8 +92,29 @@ class Run:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """The final metrics; empty if the run has not finished."""
-        return self.summary["metrics"] if self.summary else {}
+        """The final metrics; those of the newest evaluation if the run has not finished."""
+        found = self.summary["metrics"] if self.summary else self.records.newest("eval_")
+        return found if (met := self._criterion_met(found)) is None else {**found, "criterion_met": met}
+
+    @cached_property
+    def criterion(self) -> Criterion | None:
+        """When the problem counts as solved; None if it does not say."""
+        found = _stated(self.config, "criterion")
+        if not isinstance(found, dict) or not _is_number(found.get("least")):
+            return None
+        metric, about = found.get("metric"), found.get("about")
+        if not isinstance(metric, str) or not isinstance(about, str):
+            return None
+        return Criterion(metric, float(found["least"]), printable(about, VALUE))
+
+    def _criterion_met(self, metrics: Mapping[str, Any]) -> bool | None:
+        return None if self.criterion is None else self.criterion.met(metrics)
+
+    @property
+    def result(self) -> str | None:
+        """The column by which policies of this problem are compared; None if it does not say, or has not recorded it."""
+        found = _stated(self.config, "result")
+        return f"eval_{found}" if f"eval_{found}" in self.records.columns else None
 
     @cached_property
     def kind(self) -> str:
@@ -111,6 +140,12 @@ class Run:
         """The excess loss, in units of β, at which the run updates; None for other schedules."""
         threshold = self.description.schedule.get("threshold")
         return threshold if _is_number(threshold) else None
+
+
+def _stated(config: Mapping[str, Any], name: str) -> Any:
+    """What the problem in a configuration says about itself; None if it says nothing."""
+    problem = config.get("problem")
+    return problem.get(name) if isinstance(problem, dict) else None
 
 
 def read_run(directory: Path) -> Run:

@@ -8,11 +8,19 @@ function media(runs) {
   return figures.length ? section("media", "Videos and images", null, element("div", { class: "media" }, figures)) : null;
 }
 
-function mediaView({ type, uri, path, missing }, name) {
+function mediaView({ type, uri, path, missing, poster }, name) {
   if (!uri) return element("p", { class: "soft" }, `not included: ${path} ${missing}`);
   if (!type.startsWith("video/")) return element("img", { src: uri, alt: name, loading: "lazy" });
-  const options = { controls: true, loop: true, muted: true, playsinline: true, preload: "metadata" };
-  return element("video", { src: uri, "aria-label": name, ...options });
+  const options = { controls: true, loop: true, muted: true, playsinline: true, preload: poster ? "metadata" : "auto" };
+  const video = element("video", { src: uri, "aria-label": name, poster: poster ?? false, ...options });
+  if (!poster) showMiddle(video);
+  return video;
+}
+
+/** Shows the middle of a video until it is played: its first picture can be empty. */
+function showMiddle(video) {
+  video.addEventListener("loadedmetadata", () => { video.currentTime = video.duration / 2 || 0; }, { once: true });
+  video.addEventListener("play", () => { video.currentTime = 0; }, { once: true });
 }
 
 function ledger(runs) {
@@ -32,15 +40,21 @@ function evaluation(runs) {
   const tables = (members, suffix, metricsOf, counts) => byProblem(members).flatMap(([problem, own]) => {
     const names = [...new Set(own.flatMap((run) => Object.keys(metricsOf(run))))];
     const metrics = numberColumns(names, (run, name) => metricsOf(run)[name], metricLabel);
-    const columns = { run: (run) => groupName(run.group, runName(run)), ...counts, ...metrics };
+    const name = (run) => joined([runName(run), !run.finished && "not finished"], ", ");
+    const columns = { run: (run) => groupName(run.group, name(run)), ...counts, ...metrics };
     return [element("h3", {}, problem + suffix), runTable(own, columns)];
   });
-  const during = tables(runs.filter((run) => run.finished), "", (run) => run.metrics,
+  const known = runs.filter((run) => run.finished || Object.keys(run.metrics).length);
+  const during = tables(known, "", (run) => run.metrics,
     numberColumns(["evaluation_rollouts"], (run, name) => run.ledger[name], metricLabel));
   const after = tables(runs.filter((run) => run.evaluation), ": purectrl evaluate", (run) => run.evaluation.metrics,
     numberColumns(["episodes", "seed"], (run, name) => run.evaluation[name]));
-  const about = "Evaluation episodes do not count towards the measurement budget and are not used for learning.";
-  return section("evaluation", "Evaluation", about, during.length ? null : "No run has finished.", ...during, ...after);
+  const stated = byProblem(runs).filter(([, [{ group }]]) => group.criterion)
+    .map(([problem, [{ group }]]) => `${problem}: ${group.criterion}`);
+  const about = "Evaluation episodes do not count towards the measurement budget and are not used for learning."
+    + (stated.length ? ` What counts as solved is stated by the problem. ${stated.join("; ")}.` : "");
+  const none = during.length ? null : "No policy has been evaluated yet.";
+  return section("evaluation", "Evaluation", about, none, ...during, ...after);
 }
 
 function settings(runs) {
