@@ -19,7 +19,7 @@ from purectrl.core.text import VALUE, printable
 from purectrl.problems import PROBLEMS
 from purectrl.runs import flags
 from purectrl.runs.flags import Arguments
-from purectrl.runs.progress import warnings_on_one_line
+from purectrl.runs.progress import log, warnings_on_one_line
 
 if TYPE_CHECKING:  # what these modules import is not needed to list names or to refuse a mistyped one
     from purectrl.core.algorithm import Algorithm
@@ -32,7 +32,8 @@ USAGE = """usage: purectrl COMMAND ...
 
   purectrl list                                   problems, algorithms, and which go together
   purectrl run PROBLEM --algorithm A --out DIR    one run; --seed S, --measurements N, any setting as --part.name value;
-                                                  PROBLEM is a name, path/to/file.py:function or module:function
+                                                  PROBLEM is a name, path/to/file.py:function or module:function;
+                                                  the default algorithm on systems with states is pure-auto
   purectrl resume DIR                             continues a stopped run, bit for bit
   purectrl evaluate DIR                           evaluates the learned policy on new episodes; --video renders it
   purectrl export DIR --to numpy|onnx|jax         writes the policy to files that need neither JAX nor this package
@@ -55,8 +56,8 @@ class RunOptions(Settings):
 
     out: Path
     """Directory of the run, new or empty."""
-    algorithm: str
-    """The algorithm; `purectrl list` shows them."""
+    algorithm: str | None = None
+    """The algorithm; `purectrl list` shows them. By default pure-auto on systems with states and controls."""
     seed: int = 0
     """The same seed gives the same numbers."""
     measurements: int | None = None
@@ -219,6 +220,8 @@ def run_command(words: Sequence[str]) -> int:
     from purectrl.runs.runner import run
 
     spec = _spec(reference, options.algorithm, options, arguments, options.seed)
+    if options.algorithm is None and not options.quiet:
+        log(f"algorithm: {spec.algorithm.name}")
     finished = run(spec, options.out, options.quiet, _trackers(options.track), options.force, options.max_seconds)
     _show(finished.summary, options.out)
     return 0
@@ -348,15 +351,31 @@ def _positional(
 ) -> list[str]:
     if not arguments.positional:
         names = ", ".join(known)
-        raise InputError(f"{command} needs {what} first{f', one of: {names}' if names else ''}")
+        own = ", or your own: path/to/file.py:function" if what == "a problem" else ""
+        raise InputError(f"{command} needs {what} first{f', one of: {names}{own}' if names else ''}")
     if most is not None and len(arguments.positional) > most:
         raise InputError(f"{command} takes {what}, got another word: {arguments.positional[most]!r:.60}")
     return list(arguments.positional)
 
 
+DEFAULTED = frozenset({"states", "equations"})
+"""Problems that offer no more than this have a default algorithm."""
+
+
+def _shipped(name: str) -> str:
+    """The name of a shipped problem; says how a file is named if that was meant."""
+    file = name if name.endswith(".py") else f"{name}.py"
+    if name not in PROBLEMS and Path(file).is_file():
+        raise InputError(f"problem: {file} is a file; name the function in it that returns the problem: {file}:problem")
+    return choose("problem", name, PROBLEMS)
+
+
 def _require_algorithms(arguments: Arguments, flag: str, references: Sequence[str]) -> None:
     """Raises unless problems have known names and an algorithm is named; says which ones would work."""
-    shipped = [choose("problem", name, PROBLEMS) for name in references if ":" not in name]
+    shipped = [_shipped(name) for name in references if ":" not in name]
+    default = flag == "algorithm" and flag not in arguments.flags  # of a user's own problem it is found out later
+    if default and all(PROBLEMS[name].offers <= DEFAULTED for name in shipped):
+        return
     if not arguments.repeated.get(flag):
         works = [name for name in ALGORITHMS if all(compatible(name, PROBLEMS[one].offers) for one in shipped)]
         where = f" that work on {' and '.join(shipped)}" if shipped else ""
@@ -387,7 +406,7 @@ def _source(reference: str, arguments: Arguments, config_arguments: Mapping[str,
     from purectrl.core.problem import Source
     from purectrl.core.references import is_reference, normalized
 
-    reference = normalized(reference) if is_reference(reference) else choose("problem", reference, PROBLEMS)
+    reference = normalized(reference) if is_reference(reference) else _shipped(reference)
     typed = {}
     for flag, words in arguments.flags.items():
         path = SHORT.get(flag, flag)
@@ -397,8 +416,8 @@ def _source(reference: str, arguments: Arguments, config_arguments: Mapping[str,
     return Source(reference, {**config_arguments, **typed})
 
 
-def _spec(reference: str, algorithm: str, options: Any, arguments: Arguments, seed: int) -> "RunSpec":
-    """What to run: the named algorithm on the problem, then a --config file, then flags."""
+def _spec(reference: str, algorithm: str | None, options: Any, arguments: Arguments, seed: int) -> "RunSpec":
+    """What to run: the named algorithm on the problem, or its default, then a --config file, then flags."""
     from purectrl.core.ledger import Budget
     from purectrl.core.problem import Source
     from purectrl.runs.spec import RunSpec, check_trust, problem_arguments
@@ -419,14 +438,19 @@ def _spec(reference: str, algorithm: str, options: Any, arguments: Arguments, se
 
 
 def _algorithm(
-    name: str, source: "Source", arguments: Arguments, config: Mapping[str, Any], preset: str | None
+    name: str | None, source: "Source", arguments: Arguments, config: Mapping[str, Any], preset: str | None
 ) -> "Algorithm":
     from purectrl import problems
     from purectrl.algorithms import named
     from purectrl.runs.spec import PARTS, Draft, algorithm_from_plain
 
-    choose("algorithm", name, ALGORITHMS)
+    choose("algorithm", name or "pure-auto", ALGORITHMS)
     problem = problems.build(source)
+    name = name or config.get("algorithm", {}).get("name") or problem.default_algorithm
+    if name is None:
+        raise InputError(
+            f"--algorithm is missing: {problem.name} has no default; name one of those: {', '.join(ALGORITHMS)}"
+        )
     if config and preset is not None:
         raise InputError("--preset and --config both give all settings; use one of them")
     base = algorithm_from_plain(config["algorithm"]) if config else named(name, problem, preset)
@@ -521,6 +545,7 @@ def _metrics(metrics: Mapping[str, Any]) -> str:
 def _show(summary: Mapping[str, Any], out: Path) -> None:
     """Prints what a user wants to know at the end of a run."""
     from purectrl.core.ledger import Ledger
+    from purectrl.runs.directory import with_trust
     from purectrl.runs.progress import ledger_line
 
     ledger = Ledger.from_dict(summary["ledger"])
@@ -534,7 +559,7 @@ def _show(summary: Mapping[str, Any], out: Path) -> None:
         f"{path.name}{'/' if path.is_dir() else ''}" for path in out.iterdir() if not path.name.startswith(".")
     )
     print(f"wrote {out}: {printable(', '.join(files))}")
-    print(f"next: purectrl evaluate {out}")
+    print(f"next: purectrl evaluate {with_trust(out)}")
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from purectrl.core.errors import require
+from purectrl.core.first_data import widened
 from purectrl.core.learner import Learner, LookaheadMonitor
 from purectrl.core.ledger import Budget
 from purectrl.core.lookahead import Lookahead
@@ -76,12 +77,15 @@ class Algorithm:
                     f"not {sampler.step:g}",
                 )
             sampler = sampler.on_grid(problem.time_grid)
-        learner = self.learner.build(problem, budget, sampler)
+        first, room = (None, 0) if problem.logs is None else (widened(problem.logs, sampler.m), problem.logs.total)
+        if first is not None:  # the learner must have room for the logs, too, and for as many initial states
+            room = max(room, first.episodes * sampler.m)
+        learner = self.learner.build(problem, Budget(budget.measurements + room, budget.rollouts), sampler)
         oracle = Oracle(problem.rollout, problem.horizon, budget)
         schedule = self.schedule.prepare(budget, sampler.m)
         if schedule.needs_excess_loss and isinstance(learner, LookaheadMonitor) and learner.can_look_ahead:
             oracle = Lookahead(oracle, schedule, learner, problem.lookahead)
-        return Loop(oracle, sampler, schedule, learner, self.output)
+        return Loop(oracle, sampler, schedule, learner, self.output, first)
 
 
 def _with_setting(holder: Any, names: list[str], value: Any, path: str) -> Any:

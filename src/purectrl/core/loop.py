@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from purectrl.core.capabilities import check_capabilities, uncertainty
 from purectrl.core.errors import DivergenceWarning, require
+from purectrl.core.first_data import conforming
 from purectrl.core.keys import Key
 from purectrl.core.learner import FitMonitor, Learner, Record, SelfEnding, State
 from purectrl.core.ledger import Ledger
 from purectrl.core.lookahead import Lookahead
-from purectrl.core.measurement import Dataset
+from purectrl.core.measurement import Dataset, Measurements
 from purectrl.core.oracle import Oracle
 from purectrl.core.output_rules import Output, OutputRule, UniformEpisode, same
 from purectrl.core.samplers import Context, Sampler
@@ -31,6 +32,8 @@ class Loop:
     schedule: Schedule
     learner: Learner
     output: OutputRule = UniformEpisode()
+    first: Measurements | None = None
+    """Measurements from before the run, with which the data set begins; see `purectrl.core.first_data`."""
     _monitor: FitMonitor | None = field(init=False, repr=False, compare=False)
     """The learner, if it computes the excess loss; tested once, since a test against a protocol takes 5 µs."""
 
@@ -46,7 +49,7 @@ class Loop:
         """The state before the first episode (Algorithm 1, line 1, and line 3 for n = 1)."""
         learner = self.learner.init(key.child("init"))
         plan = self.learner.policy(learner)
-        return State(key, 0, Ledger(), Dataset(), learner, Output(plan, plan))
+        return State(key, 0, Ledger(), Dataset(self.first), learner, Output(plan, plan))
 
     def finished(self, state: State) -> bool:
         """Whether the budget has no room for another episode, or the learner has ended the run."""
@@ -67,7 +70,7 @@ class Loop:
         # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
         times = self.sampler(times_key, episodes, context)
         block, ledger = self.oracle(rollout_key, times, context)
-        data = state.data.append(block)
+        data = state.data.append(block if self.first is None else conforming(block, self.first))
 
         # Algorithm 1, line 5; Algorithm 2, lines 6 and 7: whether F_{n+1} and R_{n+1} are due
         measured = time.perf_counter()

@@ -112,10 +112,14 @@ class Problem(abc.ABC):
     """Episodes of an evaluation on request if the user gives no number."""
     prices: Prices = Prices()
     """What measurements, rollouts and updates cost, in the unit of the return."""
+    logs: Measurements | None = None
+    """Measurements from before a run, the first data of its learner; they are not charged to its budget."""
     truth: Any = None
     """f* and b* as function classes represent them, for coverage tests; None if unknown. Learners never see it."""
     criterion: Criterion | None = None
     """When it counts as solved; None if it does not say."""
+    default_algorithm: ClassVar[str | None] = None
+    """The name of the algorithm that is run if the user names none; None if one must be named."""
     result_metric: ClassVar[str] = "return"
     """The metric by which policies are compared."""
     packages: tuple[str, ...] = ("numpy", "jax", "equinox", "diffrax", "optax")

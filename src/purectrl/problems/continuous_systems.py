@@ -30,6 +30,7 @@ from purectrl.core.oracle import Rollout
 from purectrl.core.plan import Plan
 from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics, Source
 from purectrl.problems.driven_systems import Drive, DrivenProblem, evaluation_metrics
+from purectrl.problems.logged_episodes import first_data
 from purectrl.systems.closed_loop import closed_loop_rollouts
 from purectrl.systems.device import Device, device_rollouts
 from purectrl.systems.spec import StateProblem, StateSpec, return_criterion, without_noise
@@ -82,6 +83,7 @@ class ContinuousProblem(StateProblem):
     eval_episodes: int = 10
     lookahead: int = 4
     criterion: Criterion | None = None
+    logs: Measurements | None = None
     source: Source | None = None
 
     @property
@@ -158,6 +160,7 @@ def continuous(
     measurements: int = 5_000,
     eval_episodes: int | None = None,
     target_return: float | None = None,
+    logs: Sequence[Any] = (),
 ) -> StateProblem:
     """A user's own system in continuous time.
 
@@ -177,6 +180,7 @@ def continuous(
         angles: the coordinates that are angles.
         velocities: pairs (i, j) with dx[i]/dt = x[j]. Not used behind a digital controller.
         approximate_drift: (x [d], u [k]) -> dx/dt [d], a model that is known to be inexact; the difference is learned.
+        logs: measurements from before the run, each an `Episode(x, u, t=t)`: the first data of the learner, free of charge.
 
     Traits of real systems:
         diffusion: g, the process noise in every direction of the state.
@@ -252,6 +256,7 @@ def continuous(
             measurements=measurements,
             eval_episodes=eval_episodes or 0,
             criterion=criterion,
+            logs=first_data(logs, spec, device, drift_measured=False),
         )
     assert drift is not None
     assert initial is not None
@@ -269,6 +274,7 @@ def continuous(
         measurements=measurements,
         eval_episodes=10 if eval_episodes is None else eval_episodes,
         criterion=criterion,
+        logs=first_data(logs, spec, device, drift_measured=True),
     )
 
 

@@ -84,6 +84,7 @@ class DrivenProblem(StateProblem):
     eval_episodes: int = 0
     evaluate_episodes: int = 1  # each one occupies the real system
     criterion: Criterion | None = None
+    logs: Measurements | None = None
     source: Source | None = None
 
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:

@@ -9,7 +9,7 @@ import numpy as np
 
 from purectrl import algorithms, problems
 from purectrl.core.algorithm import Algorithm
-from purectrl.core.errors import UnsupportedError
+from purectrl.core.errors import InputError, UnsupportedError
 from purectrl.core.ledger import Budget, Ledger
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Problem, Source
@@ -53,7 +53,7 @@ class Result:
 
 def run(
     problem: Problem | str,
-    algorithm: Algorithm | str | Callable[[Problem], Algorithm],
+    algorithm: Algorithm | str | Callable[[Problem], Algorithm] | None = None,
     *,
     measurements: int | None = None,
     rollouts: int | None = None,
@@ -71,7 +71,8 @@ def run(
 
     Main arguments:
         problem: a problem, a shipped name, or a reference such as `tank.py:problem`.
-        algorithm: an algorithm; or a function such as `pc.pure_enode` or its name, which gives the settings for the problem.
+        algorithm: an algorithm; or a function such as `pc.pure_enode` or its name, which gives the settings for the problem;
+            none takes `pc.pure_auto` on systems with states and controls.
         measurements, rollouts: the budget; by default the problem's number of measurements, and no limit on rollouts.
         seed: the same seed gives the same numbers.
         out: directory of the run, new or empty; without one, nothing is written.
@@ -83,6 +84,12 @@ def run(
     """
     if isinstance(problem, str):
         problem = problems.build(Source(normalized(problem) if is_reference(problem) else problem, {}))
+    if algorithm is None:
+        algorithm = problem.default_algorithm
+        if algorithm is None:
+            raise InputError(
+                f"algorithm: {problem.name} has no default algorithm; name one, such as pc.pure_low_switch"
+            )
     if isinstance(algorithm, str):
         algorithm = algorithms.named(algorithm, problem)
     elif not isinstance(algorithm, Algorithm):

@@ -80,6 +80,11 @@ def read_config(path: Path, formats: tuple[int, ...] = (FORMAT,)) -> dict[str, A
     return config
 
 
+def with_trust(path: Path) -> str:
+    """The directory of a run as an argument of a command, with --trust if its configuration names code of the user's own."""
+    return f"{path} --trust" if read_config(path).get("code") else str(path)
+
+
 class Description(NamedTuple):
     """What a configuration of any supported format says about a run."""
 

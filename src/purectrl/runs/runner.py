@@ -18,7 +18,7 @@ from purectrl.core.learner import RestorationCheck, State
 from purectrl.core.loop import Loop
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Problem
-from purectrl.runs.directory import check_free, read_config, read_records, read_summary
+from purectrl.runs.directory import check_free, read_config, read_records, read_summary, with_trust
 from purectrl.runs.episodes import EVALUATION, write_episodes
 from purectrl.runs.memory import require_memory
 from purectrl.runs.process import compile_clock, graceful_shutdown, versions
@@ -181,7 +181,8 @@ def learned(
     if update is None and read_summary(out) is None:
         if not updates:
             raise StoreError(
-                f"the run in {out} has not finished: continue it with `purectrl resume {out}`; it has no policy yet"
+                f"the run in {out} has not finished: continue it with `purectrl resume {with_trust(out)}`; it has no "
+                "policy yet"
             )
         update = updates[-1]
         _warn(f"the run in {out} has not finished: this is its policy after update {update}")
@@ -277,7 +278,9 @@ def _drive(
     if not loop.finished(state):
         if stopped:
             raise KeyboardInterrupt
-        rest = f"progress is saved: continue with `purectrl resume {store.path}`" if store.path else "nothing was saved"
+        if store.path is None:
+            raise TimeLimit(f"{max_seconds:g} s are over; nothing was saved")
+        rest = f"progress is saved: continue with `purectrl resume {with_trust(store.path)}`"
         raise TimeLimit(f"{max_seconds:g} s are over; {rest}")
     records = store.records()
     summary = finish(spec, problem, loop, store, state, records)
@@ -341,7 +344,7 @@ def _advice(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"progress is saved: continue with `purectrl resume {out}`") from None
+        raise KeyboardInterrupt(f"progress is saved: continue with `purectrl resume {with_trust(out)}`") from None
     except OSError as error:
         error.add_note(f"earlier files are intact: resolve it, then continue with `purectrl resume {out}`")
         raise

@@ -146,7 +146,7 @@ def unpack_state(template: State, arrays: Arrays, scalars: Scalars) -> State:
         tree["learner"],
         tree["output"],
     )
-    _check_counts(state)
+    _check_counts(state, template.data)
     return state
 
 
@@ -172,10 +172,15 @@ def _dataset(arrays: Arrays) -> Dataset:
     return Dataset(block)
 
 
-def _check_counts(state: State) -> None:
-    """Raises unless the ledger and the number of steps agree with the data."""
-    ledger, data = state.ledger, state.data
-    measured = (data.episodes, data.all.total) if data.episodes else (0, 0)
+def _measured(data: Dataset, logs: Dataset) -> tuple[int, int]:
+    """How many episodes and measurements a run has added to the logs with which its data begin."""
+    counts = [(one.episodes, one.all.total) if one.episodes else (0, 0) for one in (data, logs)]
+    return counts[0][0] - counts[1][0], counts[0][1] - counts[1][1]
+
+
+def _check_counts(state: State, logs: Dataset) -> None:
+    """Raises unless the ledger and the number of steps agree with the data, which begin with `logs`."""
+    ledger, measured = state.ledger, _measured(state.data, logs)
     if (ledger.rollouts, ledger.measurements) != measured:
         raise StoreError(
             f"its ledger counts {ledger.measurements} measurements in {ledger.rollouts} rollouts, its data have "
@@ -191,7 +196,7 @@ def _check_counts(state: State) -> None:
 def check_restored(problem: Problem, loop: Loop, state: State) -> None:
     """Raises `StoreError` unless a state from a file is within the budget and can be one of this problem and learner."""
     budget, ledger, m = loop.oracle.budget, state.ledger, loop.sampler.m
-    taken = state.data.all.total if state.data.episodes else 0
+    _, taken = _measured(state.data, Dataset(loop.first))
     if budget.episodes_left(ledger, m) < 0 or ledger.measurements != taken or taken > ledger.rollouts * m:
         raise StoreError(
             f"its ledger counts {ledger.measurements} measurements in {ledger.rollouts} rollouts, which is impossible with "

@@ -185,6 +185,7 @@ class StateProblem(Problem, abc.ABC):
     """A problem with states and controls. `plan.policy(x, t)` is the control [k] at state x [d] and time t."""
 
     kind: ClassVar[str] = "states"
+    default_algorithm: ClassVar[str | None] = "pure-auto"
     spec: StateSpec
 
     @property

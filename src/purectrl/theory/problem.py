@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +136,7 @@ class ContinuousModels:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TheoryProblem(StateProblem):
-    """A simulated system with known truth and function classes for Algorithms 1 to 3.
+    """A simulated system with known truth and function classes for Algorithms 1 to 3, one of which must be named.
 
     Main arguments:
         name: the name in reports and run directories.
@@ -154,6 +154,7 @@ class TheoryProblem(StateProblem):
         measurements: the measurement budget if the user gives none.
     """
 
+    default_algorithm: ClassVar[str | None] = None
     name: str
     system: System
     spec: StateSpec

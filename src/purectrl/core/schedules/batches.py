@@ -96,7 +96,13 @@ class BudgetedBatches(Schedule, abc.ABC):
 
     def prepare(self, budget: Budget, m: int) -> Batches:
         """The batches for this budget."""
-        return self.batches(budget.episodes_left(Ledger(), m)).prepare(budget, m)
+        episodes, initial = budget.episodes_left(Ledger(), m), getattr(self, "initial", 0)
+        require(
+            initial < episodes,
+            f"schedule.initial: {initial} episodes of exploration leave nothing of a budget of {episodes} episodes of "
+            f"m = {m} measurements; use a budget of at least {(initial + 1) * m} measurements, or fewer initial episodes",
+        )
+        return self.batches(episodes).prepare(budget, m)
 
     def episodes(self, ledger: Ledger, m: int) -> int:
         """Unsupported before `prepare`."""
