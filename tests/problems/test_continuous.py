@@ -111,7 +111,8 @@ jax.tree_util.register_pytree_node(Constant, lambda _: ((), None), lambda *_: Co
 def test_the_return_is_the_integral_of_the_reward():
     """dx/dt = 0 from x(0) = 3 with b = x: ∫ b dt = 3 T."""
     still = tank(drift=lambda x, u: 0 * x, initial=lambda key: jnp.full(1, 3.0), reward=lambda x, u: x[0])
-    assert still.evaluate(Plan(Constant(), ()), Key(0), 2) == pytest.approx({"return": 18.0, "return_min": 18.0})
+    found = still.evaluate(Plan(Constant(), ()), Key(0), 2)
+    assert found == pytest.approx({"return": 18.0, "return_min": 18.0, "return_error": 0.0, "reward": 3.0})
 
 
 class Device:

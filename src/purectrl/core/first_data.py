@@ -4,10 +4,12 @@ A data set has rows of one length, so the longest log, or an episode of the run 
 rows are padded and carry the number of their measurements.
 """
 
+from typing import Any
+
 import numpy as np
 
 from purectrl.core.errors import MeasurementError
-from purectrl.core.measurement import Measurements
+from purectrl.core.measurement import NAMES, Measurements
 
 
 def widened(block: Measurements, m: int) -> Measurements:
@@ -20,11 +22,10 @@ def widened(block: Measurements, m: int) -> Measurements:
     """
     missing = max(0, m - block.m)
     pad = lambda array: np.concatenate([array, np.repeat(array[:, -1:], missing, axis=1)], axis=1)  # noqa: E731
-    arrays = {"t": block.t, "x": block.x, "u": block.u, "y": block.y, "r": block.r}
+    y, r = (None if array is None else pad(array) for array in (block.y, block.r))
     count = np.full(block.episodes, block.m) if block.count is None else block.count
     final = np.full((block.episodes, *block.x.shape[2:]), np.nan) if block.final is None else block.final
-    padded = {name: None if array is None else pad(array) for name, array in arrays.items()}
-    return Measurements(**padded, count=count.astype(np.int64), final=final)
+    return Measurements(pad(block.t), pad(block.x), pad(block.u), y, r, count.astype(np.int64), final)
 
 
 def conforming(block: Measurements, first: Measurements) -> Measurements:
@@ -32,12 +33,12 @@ def conforming(block: Measurements, first: Measurements) -> Measurements:
     if block.m > first.m:
         raise MeasurementError(f"an episode has {block.m} measurements, but rows of the first data have {first.m}")
     wide = widened(block, first.m)
-    like = {"t": first.t, "x": first.x, "u": first.u, "y": first.y, "r": first.r, "final": first.final}
-    arrays = {}
-    for name, array in like.items():
-        found = getattr(wide, name)
-        if (found is None) != (array is None):
-            state = ("measure", "do not measure") if array is None else ("do not measure", "measure")
-            raise MeasurementError(f"{name}: the episodes of the run {state[0]} it, the logs {state[1]} it")
-        arrays[name] = None if found is None or array is None else found.astype(array.dtype)
-    return Measurements(**arrays, count=wide.count)
+
+    def like(name: str) -> Any:
+        found, logged = getattr(wide, name), getattr(first, name)
+        if (found is None) != (logged is None):
+            which = ("logs", "run") if found is None else ("run", "logs")
+            raise MeasurementError(f"{name}: the episodes of the {which[0]} contain it, those of the {which[1]} do not")
+        return None if found is None else found.astype(logged.dtype)
+
+    return Measurements(**{name: like(name) for name in NAMES})

@@ -45,11 +45,13 @@ def first_data(
 
 def _divided(block: Measurements) -> list[Measurements]:
     """Rows of at most `LONGEST` measurements."""
-    starts = range(0, block.m, LONGEST)
-    arrays = {name: getattr(block, name) for name in ("t", "x", "u", "y", "r")}
-    cut = lambda start: {n: None if a is None else a[:, start : start + LONGEST] for n, a in arrays.items()}  # noqa: E731
-    last = lambda start: block.final if start + LONGEST >= block.m else None  # noqa: E731
-    return [Measurements(**cut(start), final=last(start)) for start in starts]
+    found = []
+    for start in range(0, block.m, LONGEST):
+        part = slice(start, start + LONGEST)
+        y, r = (None if array is None else array[:, part] for array in (block.y, block.r))
+        final = block.final if start + LONGEST >= block.m else None
+        found.append(Measurements(block.t[:, part], block.x[:, part], block.u[:, part], y, r, final=final))
+    return found
 
 
 def _block(number: int, log: Any, spec: StateSpec, device: Device | None, drift_measured: bool) -> Measurements:

@@ -38,15 +38,20 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from None
     arrays, content = read_checksummed(path)
-    t, x, u, count = (arrays.get(name) for name in ("t", "x", "u", "count"))
-    whole = t is not None and x is not None and u is not None and count is not None
-    if not whole or t.ndim != 2 or not t.size or any(array.shape[:2] != t.shape or array.ndim != 3 for array in (x, u)):
+    if not {"t", "x", "u", "count"} <= arrays.keys():
         raise StoreError(f"{path} does not hold episodes")
-    r = arrays.get("r", t)
-    numbers = all(array.dtype.kind == "f" and np.isfinite(array).all() for array in (t, x, u, r))
-    counted = count.shape == t.shape[:1] and count.dtype.kind == "i" and 0 <= count.min() <= count.max() <= t.shape[1]
-    if not numbers or not counted or r.shape != t.shape:
-        raise StoreError(f"{path} does not hold episodes of finite numbers")
+    t, x, u, count = (arrays[name] for name in ("t", "x", "u", "count"))
+    r, lead = arrays.get("r", t), t.shape
+    shapes = t.ndim == 2 and t.size and r.shape == lead and all(a.ndim == 3 and a.shape[:2] == lead for a in (x, u))
+    if (
+        not shapes
+        or count.shape != lead[:1]
+        or count.dtype.kind != "i"
+        or not 0 <= count.min() <= count.max() <= lead[1]
+    ):
+        raise StoreError(f"{path} does not hold episodes of matching shapes")
+    if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in (t, x, u, r)):
+        raise StoreError(f"{path} holds numbers that are not finite")
     return arrays, content
 
 
