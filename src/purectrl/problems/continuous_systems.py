@@ -16,6 +16,7 @@ simulated passes `rollout` in place of `drift` and `initial` (`purectrl.problems
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from purectrl.core.errors import InputError, require
+from purectrl.core.errors import InputError, UnsupportedError, require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
@@ -39,6 +40,8 @@ Function = Callable[[Array, Array], Array]
 """(x [d], u [k]) -> [d] or a scalar."""
 EVAL_POINTS = 300
 """Rewards of an evaluation episode."""
+VIDEO_FPS, VIDEO_FRAMES = 20, 600
+"""Frames per second of a video, and the most frames of one."""
 SIMULATION_STEPS = 1000
 """Least number of simulation steps per episode."""
 PERIODS, LONGEST_PERIOD = 100, 0.05
@@ -84,6 +87,8 @@ class ContinuousProblem(StateProblem):
     lookahead: int = 4
     criterion: Criterion | None = None
     logs: Measurements | None = None
+    picture: Callable[[np.ndarray, float], Any] | None = None
+    """(x, t) -> an image, for videos."""
     source: Source | None = None
 
     @property
@@ -121,6 +126,25 @@ class ContinuousProblem(StateProblem):
             times = np.linspace(0.0, self.horizon, EVAL_POINTS + 1)
         seen = rollout(key, without_noise(plan), np.tile(times, (episodes, 1)))
         return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
+
+    def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
+        """One episode as `picture` draws it: a GIF, an MP4 if ffmpeg is installed, and a picture."""
+        if self.picture is None:
+            raise UnsupportedError(
+                f"video: {self.name} does not say how it is drawn; give pc.problems.continuous a function "
+                "picture=(x, t) -> uint8 [height, width, 3]"
+            )
+        from purectrl.systems.video import save_film
+
+        seen = self.evaluation(plan, key, 1).episodes
+        assert seen is not None
+        count = seen.m if seen.count is None else int(seen.count[0])
+        times = np.arange(0.0, seen.t[0, count - 1], 1 / VIDEO_FPS)[:VIDEO_FRAMES]
+        rows = np.searchsorted(seen.t[0, :count], times)
+        frames = [
+            np.asarray(self.picture(seen.x[0, row], float(t)), np.uint8) for row, t in zip(rows, times, strict=True)
+        ]
+        return save_film(directory, self.name, np.stack(frames), VIDEO_FPS)
 
     def _behind_device(self, batch_sizes: tuple[int, ...] = (4, 32)) -> Rollout:
         assert self.device is not None
@@ -161,6 +185,7 @@ def continuous(
     eval_episodes: int | None = None,
     target_return: float | None = None,
     logs: Sequence[Any] = (),
+    picture: Callable[[np.ndarray, float], Any] | None = None,
 ) -> StateProblem:
     """A user's own system in continuous time.
 
@@ -203,6 +228,7 @@ def continuous(
         measurements: the default measurement budget.
         eval_episodes: episodes in which each new policy is evaluated; none takes 10 in simulation, 0 with `rollout`.
         target_return: the mean return of an evaluation from which on the problem counts as solved, which reports show.
+        picture: (x [d], t) -> uint8 [height, width, 3], how a state is drawn in videos; in simulation only.
     """
     require(bool(name.strip()), "name: must be a non-empty string")
     require(horizon > 0, f"horizon: the episode length must be positive, not {horizon}")
@@ -275,6 +301,7 @@ def continuous(
         eval_episodes=10 if eval_episodes is None else eval_episodes,
         criterion=criterion,
         logs=first_data(logs, spec, device, drift_measured=True),
+        picture=picture,
     )
 
 
