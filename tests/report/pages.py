@@ -46,3 +46,30 @@ def reported(*directories, out, capsys):
     """Exit status, standard error, and the JSON data of the page, if it was written."""
     status = main(["report", *map(str, directories), "--out", str(out)])
     return status, capsys.readouterr().err, data(out) if out.exists() else None
+
+
+def make_control(out, name="tank", seed=0, ends=False):
+    """A run on a system with states, whose policy is random: dx/dt = u from x ≈ 1, with reward −x; 40 measurements."""
+    import jax
+    import jax.numpy as jnp
+
+    import purectrl as pc
+
+    problem = pc.problems.continuous(
+        name=name,
+        horizon=1.0,
+        drift=lambda x, u: jnp.stack([u[0], -x[1]]),
+        reward=lambda x, u: -x[0],
+        initial=lambda key: jnp.stack([1.0 + 0.05 * jax.random.uniform(key), 1.0]),
+        limits={0: (-10.0, 1.1)} if ends else None,
+        eval_episodes=3,
+        target_return=-0.9,
+    )
+    pc.run(problem, "random", measurements=40, seed=seed, out=out)
+    return out
+
+
+def say(out, **columns):
+    """Adds columns to every record of a run, a list of values each."""
+    lines = [record | {name: values[n] for name, values in columns.items()} for n, record in enumerate(records(out))]
+    (out / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -139,8 +139,8 @@ def test_every_section_is_drawn(opened):
     assert sections == [
         "overview",
         "curves",
-        "times",
         "updates",
+        "times",
         "coverage",
         "media",
         "ledger",

@@ -75,6 +75,8 @@ class Evaluation(NamedTuple):
     metrics: Metrics
     episodes: Measurements | None = None
     """The first episodes, which reports show; None if the problem has no states."""
+    labels: tuple[str, ...] = ()
+    """What the coordinates of their states are called; x[0], x[1], … if there are none."""
 
 
 class Source(NamedTuple):

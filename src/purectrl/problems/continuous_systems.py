@@ -125,7 +125,8 @@ class ContinuousProblem(StateProblem):
             )
             times = np.linspace(0.0, self.horizon, EVAL_POINTS + 1)
         seen = rollout(key, without_noise(plan), np.tile(times, (episodes, 1)))
-        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
+        labels = () if self.device is None else self.device.labels(self.spec.control_dim)
+        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES), labels)
 
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
         """One episode as `picture` draws it: a GIF, an MP4 if ffmpeg is installed, and a picture."""

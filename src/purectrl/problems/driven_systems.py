@@ -100,7 +100,8 @@ class DrivenProblem(StateProblem):
         """The same, with the first episodes."""
         times = np.tile(np.linspace(0.0, self.horizon, EVAL_POINTS + 1), (episodes, 1))
         seen = self._run([lambda z, t: _act(plan.policy, z, t)] * episodes, times)
-        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
+        labels = () if self.device is None else self.device.labels(self.spec.control_dim)
+        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES), labels)
 
     def _exploring(self, policy: Any, key: Key, number: int) -> Callable[[Any, Any], Any]:
         if not isinstance(policy, ExploringPolicy):

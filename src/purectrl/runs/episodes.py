@@ -7,27 +7,26 @@ Each has the arrays t [episodes, n], x [episodes, n, d], u [episodes, n, k], r [
 of times of each episode; what follows them in a row repeats the last one.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from purectrl.core.io import write_checksummed
 from purectrl.core.measurement import Measurements
-from purectrl.core.problem import SHOWN_TIMES
+from purectrl.core.problem import SHOWN_TIMES, Evaluation
 
 EPISODES, EVALUATION = "episodes.safetensors", "evaluation.safetensors"
 """The files."""
 
 
-def write_episodes(path: Path, seen: Measurements, about: Mapping[str, Any]) -> None:
-    """Writes episodes at no more than `SHOWN_TIMES` of their times, which include the first and the last."""
-    write_checksummed(path, thinned(seen), dict(about))
+def write_episodes(path: Path, evaluation: Evaluation, **about: int) -> None:
+    """Writes the episodes of an evaluation, if it has any, at no more than `SHOWN_TIMES` of their times."""
+    if evaluation.episodes is not None:
+        write_checksummed(path, thinned(evaluation.episodes), {**about, "labels": list(evaluation.labels)})
 
 
 def thinned(seen: Measurements) -> dict[str, np.ndarray]:
-    """The arrays of some episodes at evenly spaced ones of their times.
+    """The arrays of some episodes at evenly spaced ones of their times, which include the first and the last.
 
     >>> t = np.arange(600.0)[None]
     >>> short = thinned(Measurements(t, t[..., None], t[..., None], count=np.array([500])))

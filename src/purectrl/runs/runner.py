@@ -152,8 +152,7 @@ def evaluate(
     result["metrics"] = evaluation.metrics | criterion_met(found, evaluation.metrics)
     try:
         with signals.unwinding():
-            if evaluation.episodes is not None:
-                write_episodes(out / EVALUATION, evaluation.episodes, {"seed": seed})
+            write_episodes(out / EVALUATION, evaluation, seed=seed)
             write_json(out / "evaluation.json", result)  # a video that cannot be rendered does not cost the numbers
             if video:
                 files = found.video(plan, key.child("film"), subdirectory(out, "media", create=True))
@@ -263,8 +262,8 @@ def _drive(
             if record.updated:
                 _keep_policy(store, problem, loop, state)
             line, evaluation = record_line(problem, loop.learner, state, record, previous)
-            if evaluation is not None and evaluation.episodes is not None:
-                store.save_episodes(evaluation.episodes, state.ledger.updates)
+            if evaluation is not None:
+                store.save_episodes(evaluation, state.ledger.updates)
             state = state._replace(ledger=state.ledger.count_evaluation(line.get(EVALUATED, 0)))
             store.append(line)
             if live is not None:

@@ -26,8 +26,8 @@ from purectrl.core.io import (
     write_json,
 )
 from purectrl.core.learner import State
-from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
+from purectrl.core.problem import Evaluation
 from purectrl.runs import serialization
 from purectrl.runs.data_shards import DataShards, join
 from purectrl.runs.directory import (
@@ -152,9 +152,9 @@ class Store:
         arrays, scalars = serialization.pack(plan, "plan")
         write_checksummed(place, arrays, {"plan": scalars, "config": self._config})
 
-    def save_episodes(self, episodes: Measurements, update: int) -> None:
+    def save_episodes(self, evaluation: Evaluation, update: int) -> None:
         """Writes evaluation episodes of the policy after `update` updates, in the place of earlier ones."""
-        write_episodes(self.path / EPISODES, episodes, {"update": update})
+        write_episodes(self.path / EPISODES, evaluation, update=update)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Writes `summary.json`: the run has finished."""
@@ -206,7 +206,7 @@ class MemoryStore:
     def save_plan(self, plan: Plan, update: int | None = None) -> None:
         """Nothing is saved."""
 
-    def save_episodes(self, episodes: Measurements, update: int) -> None:
+    def save_episodes(self, evaluation: Evaluation, update: int) -> None:
         """Nothing is saved."""
 
     def finish(self, summary: Mapping[str, Any]) -> None:

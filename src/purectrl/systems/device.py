@@ -79,6 +79,16 @@ class Device:
                 f"observation_std: has {lengths[0]} numbers, expected one per measured coordinate, {lengths[1]}",
             )
 
+    def labels(self, control_dim: int) -> tuple[str, ...]:
+        """What the coordinates that policies see are called.
+
+        >>> Device(0.1, observed=(1,), rest=(0.0,), history=2).labels(control_dim=1)
+        ('x[1]', 'x[1], 1 sample ago', 'u[0], 1 sample ago')
+        """
+        ago = lambda n: "" if n == 0 else f", {n} sample{'s' * (n > 1)} ago"  # noqa: E731
+        states = [f"x[{i}]{ago(n)}" for n in range(self.history) for i in self.observed]
+        return (*states, *(f"u[{i}]{ago(n)}" for n in range(1, self.history) for i in range(control_dim)))
+
     def size(self, control_dim: int) -> int:
         """D, the number of coordinates that policies see."""
         return self.history * len(self.observed) + (self.history - 1) * control_dim

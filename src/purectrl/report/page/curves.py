@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from purectrl.report.page.records import Records
+from purectrl.report.page.records import TEXTS, Records
 
 RESULT_COLUMNS = ("eval_return", "eval_reward", "average_gap", "reward")
 """The first of these columns that the runs of a problem have is its result, unless the problem names its result."""
@@ -81,6 +81,7 @@ def learning_curves(records: Records, limit: int) -> dict[str, list[float | None
 
 def update_decisions(records: Records) -> list[dict[str, Any]]:
     """What the newest updates did: costs so far, which models, imagined and measured reward, and the learner's decision.
+    Empty if the costs are all that is known.
 
     >>> columns = {"measurements": np.array([5.0, 9.0]), "rollouts": np.array([1.0, 2.0]), "updates": np.array([0.0, 1.0])}
     >>> update_decisions(Records(columns, np.array([0, 3]), {1: {"decision": "stop"}}))
@@ -94,7 +95,8 @@ def update_decisions(records: Records) -> list[dict[str, Any]]:
         }
         known = {name: numbers[name] for name in DECISION_COLUMNS if numbers.get(name) is not None}
         table.append({**known, "updated": int(records.updated[row]), **records.texts.get(row, {})})
-    return table
+    said = set(DECISION_COLUMNS[3:]) | set(TEXTS)
+    return table if any(said & row.keys() for row in table) else []
 
 
 def downsample(important: np.ndarray, limit: int) -> np.ndarray:

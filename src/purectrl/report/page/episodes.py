@@ -8,6 +8,7 @@ import numpy as np
 
 from purectrl.core.errors import StoreError
 from purectrl.core.io import exists, read_checksummed
+from purectrl.core.text import VALUE, printable
 from purectrl.report.page.curves import rounded
 from purectrl.runs.episodes import EPISODES, EVALUATION
 
@@ -71,9 +72,13 @@ def _reduced(arrays: dict[str, np.ndarray], content: dict[str, Any], about: str,
         }
         episode |= {"r": _numbers(arrays["r"][number, rows])} if "r" in arrays else {}
         shown.append(episode)
-    value = content.get(about) if isinstance(content, dict) else None
+    value, labels = content.get(about), content.get("labels")
+    named = (
+        isinstance(labels, list) and len(labels) == arrays["x"].shape[-1] and all(isinstance(it, str) for it in labels)
+    )
     return {
         "episodes": shown,
+        "labels": [printable(labels[i], VALUE) if named else f"x[{i}]" for i in range(x.shape[-1])],
         about: value if type(value) is int else None,
         "coordinates": int(arrays["x"].shape[-1]),
         "controls": int(arrays["u"].shape[-1]),

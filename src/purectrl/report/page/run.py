@@ -119,7 +119,9 @@ class Run:
     @cached_property
     def kind(self) -> str:
         """Everything but the seed: runs of the same kind may be averaged."""
-        return json.dumps([*self.description[:3], self.config["versions"], self.versions], sort_keys=True)
+        return json.dumps(
+            [*self.description[:3], self.reference, self.config["versions"], self.versions], sort_keys=True
+        )
 
     @property
     def ledger(self) -> Mapping[str, Any]:
@@ -182,7 +184,8 @@ def _read_summary(directory: Path, config: Mapping[str, Any]) -> dict[str, Any] 
         return None
     _check_integers(file, summary)
     found = describe(config)
-    expected = {"status": "finished", "experiment": found.problem, "algorithm": found.algorithm, "seed": config["seed"]}
+    name = _stated(config, "name") or found.problem
+    expected = {"status": "finished", "experiment": name, "algorithm": found.algorithm, "seed": config["seed"]}
     for name, value in expected.items():
         if summary[name] != value:
             raise StoreError(f"{file}: {name} is {summary[name]!r:.60}, expected {value!r:.60}")

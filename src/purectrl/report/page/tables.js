@@ -23,6 +23,12 @@ function showMiddle(video) {
   video.addEventListener("play", () => { video.currentTime = 0; }, { once: true });
 }
 
+/** Measurements that no policy was learned from. */
+function measuredAfterwards(run) {
+  const rows = updatedRows(run);
+  return rows.length ? run.ledger.measurements - run.curves.measurements[rows.at(-1)] : null;
+}
+
 function ledger(runs) {
   const about = "The cost of each run. Compilation time is also included in the phase that caused it.";
   return section("ledger", "Ledger", about, runTable(runs, {
@@ -30,6 +36,7 @@ function ledger(runs) {
     status: (run) => (run.finished ? "finished" : "not finished"),
     ...numberColumns(COSTS, costOf),
     ...numberColumns(DATA.phases, (run, phase) => run.ledger.seconds[phase], (phase) => `${phase} (s)`),
+    ...numberColumns(["measurements after the last update"], measuredAfterwards),
     ...numberColumns(["records"], (run) => run.records),
     ...numberColumns(["records shown"], (run) => run.curves.updated?.length ?? 0),
     directory: (run) => element("code", {}, run.directory),

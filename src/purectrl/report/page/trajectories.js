@@ -6,13 +6,13 @@ function evaluationEpisodes(runs) {
   const played = runs.filter((run) => run.episodes?.episodes.length);
   if (!played.length) return null;
   const run = selectedRun(played);
-  const { episodes, coordinates, update, seed } = run.episodes;
+  const { episodes, labels, coordinates, update, seed } = run.episodes;
   const shown = episodes[0].x.length;
   const overTime = (title, read, kind) => chart({
     title: `${title}: ${fullName(run)}`, cursor: true, x: { label: "time (s)" }, y: { label: title },
     series: episodes.map((episode, n) => episodeSeries(episode, n, kind, episode.t, read(episode))),
   });
-  const states = range(shown).map((i) => overTime(`x[${i}]`, (episode) => episode.x[i], "curve"));
+  const states = range(shown).map((i) => overTime(labels[i], (episode) => episode.x[i], "curve"));
   const charts = [
     ...(shown > 1 ? [phasePlot(run, shown)] : []),
     ...range(episodes[0].u.length).map((i) => overTime(`control u[${i}]`, (episode) => episode.u[i], "line")),
@@ -24,7 +24,7 @@ function evaluationEpisodes(runs) {
     : joined(["purectrl evaluate", Number.isInteger(seed) && `seed ${seed}`], ", ");
   const hidden = coordinates > shown && ` The first ${shown} of ${coordinates} coordinates are shown.`;
   const about = `${counted(episodes.length, "episode")} without exploration noise, from ${source}.${hidden || ""}`;
-  return section("episodes", "Evaluation episodes", about, runSelect(played, run), phaseSelect(shown), panels(charts),
+  return section("episodes", "Evaluation episodes", about, runSelect(played, run), phaseSelect(labels), panels(charts),
     rest.length ? element("details", {}, element("summary", {}, counted(rest.length, "more coordinate")), panels(rest)) : null);
 }
 
@@ -38,17 +38,17 @@ function episodeSeries(episode, n, kind, xs, ys) {
 /** The two coordinates of the phase plot, as far as the run has them. */
 const phaseAxes = (shown) => state.phase.map((i, n) => (i < shown ? i : n));
 
-function phaseSelect(shown) {
-  if (shown < 3) return null;
-  const [first, second] = phaseAxes(shown);
+function phaseSelect(labels) {
+  if (labels.length < 3) return null;
+  const [first, second] = phaseAxes(labels.length);
   const menu = (label, current, set) =>
-    select(label, range(shown), current, (value) => change({ phase: set(Number(value)) }), (i) => `x[${i}]`);
+    select(label, range(labels.length), current, (value) => change({ phase: set(Number(value)) }), (i) => labels[i]);
   return controls(menu("phase plot of", first, (i) => [i, second]), menu("against", second, (i) => [first, i]));
 }
 
 function phasePlot(run, shown) {
   const [first, second] = phaseAxes(shown);
-  const { episodes } = run.episodes;
+  const { episodes, labels } = run.episodes;
   const limits = (i) => {
     const values = episodes.flatMap((episode) => episode.x[i]).filter((value) => value !== null);
     const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -60,8 +60,8 @@ function phasePlot(run, shown) {
     { kind: "points", size: 8, style: seriesStyle(n), points: [{ x: episode.x[first][0], y: episode.x[second][0] }] },
   ]);
   return chart({
-    title: `x[${second}] against x[${first}]: ${fullName(run)}`, note: "a dot is where an episode starts", series,
-    x: { label: `x[${first}]`, range: limits(first) }, y: { label: `x[${second}]`, range: limits(second) },
+    title: `${labels[second]} against ${labels[first]}: ${fullName(run)}`, note: "a dot is where an episode starts", series,
+    x: { label: labels[first], range: limits(first) }, y: { label: labels[second], range: limits(second) },
   });
 }
 
