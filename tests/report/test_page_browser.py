@@ -6,7 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from browser import Browser, executable
-from pages import change, make, records, stop_half_way
+from pages import change, make, make_control, records, say, stop_half_way
 from PIL import Image
 
 from purectrl.cli import main
@@ -371,6 +371,60 @@ def test_videos_play(opened):
     opened.do("document.images[0].loading = 'eager'")
     opened.do("document.images[0].decode()")
     assert opened.do("document.images[0].naturalWidth") == 64
+
+
+@pytest.fixture(scope="module")
+def control(tmp_path_factory):
+    """A page about a run on a system with states, with decisions and two films, one of them with a poster."""
+    folder = tmp_path_factory.mktemp("control")
+    out = make_control(folder / "runs" / "tank")
+    say(out, decision=["explore", "wait", HOSTILE, "stop"], imagined_reward=[-1.0, -0.9, -0.8, -0.7])
+    (out / "media").mkdir()
+    frames = np.full((10, 32, 32, 3), 255, np.uint8)
+    frames[4:6] = 0  # white but for the middle
+    for name in ("plain", "poster"):
+        save_video(out / "media" / f"{name}.mp4", frames, fps=10)
+    Image.fromarray(frames[5]).save(out / "media" / "poster.png")
+    assert main(["report", str(folder / "runs"), "--out", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+def test_episodes_imagination_and_decisions_are_drawn(chromium, control):
+    chromium.open(control)
+    titles = texts(chromium, "#episodes figcaption")
+    assert [title.partition(":")[0] for title in titles] == [
+        "x[1] against x[0]",
+        "control u[0]",
+        "reward",
+        "x[0]",
+        "x[1]",
+    ]
+    phase, *_ = charts(chromium, "episodes")
+    assert [series["points"] > 50 for series in phase["series"]] == [
+        True,
+        False,
+    ] * 3  # a path and its start per episode
+    (imagined,) = charts(chromium, "imagination")
+    assert len(imagined["series"]) == 2
+    rows = texts(chromium, "#updates table.decisions tbody tr td:last-child")
+    assert rows == ["explore", "wait", HOSTILE, "stop"]
+    assert "mean return of at least -0.9" in texts(chromium, "#overview th")
+    assert "solved" not in texts(chromium, "#overview th")
+    assert pixels(chromium, "episodes", "--c0") > 50  # the path of the first episode
+    assert chromium.complaints() == []
+
+
+def test_a_film_does_not_begin_with_an_empty_picture(chromium, control):
+    chromium.open(control)
+    plain, poster = (f"document.querySelectorAll('video')[{n}]" for n in (0, 1))
+    assert chromium.do(f"{poster}.poster").startswith("data:image/png")
+    chromium.do(
+        f"new Promise((done) => {{ const v = {plain}; v.seeking || v.currentTime ? done() : v.onseeked = done; }})"
+    )
+    assert chromium.do(f"{plain}.currentTime") == pytest.approx(0.5, abs=0.06)
+    chromium.do(f"{plain}.play()")
+    assert chromium.do(f"{plain}.currentTime") < 0.45
+    chromium.do(f"{plain}.pause()")
 
 
 def test_content_of_a_run_is_never_markup(opened):
