@@ -22,6 +22,8 @@ USAGE = """usage: purectrl COMMAND ...
   purectrl export DIR --to numpy|onnx|jax         writes the policy to files that need neither JAX nor this package
   purectrl sweep PROBLEM... --algorithms A B --seeds 0:5 --out DIR
                                                   many runs, on all cores or with --engine ray on a cluster
+  purectrl league PROBLEM... --algorithms A B --seeds 0:5 --out DIR
+                                                  what each algorithm spends to reach 95 % of the ceiling, in one table
   purectrl report DIR... [--out report.html]      one page that shows and compares all runs in and below DIR
   purectrl paper                                  the paper's figures and tables: what each shows and costs
   purectrl paper ITEM --out DIR                   runs what is missing of one, then draws it; --quick: fewer seeds

@@ -13,6 +13,7 @@ from purectrl.cli.options import (
     SHORT,
     EvaluateOptions,
     ExportOptions,
+    LeagueOptions,
     PaperOptions,
     ReportOptions,
     ResumeOptions,
@@ -178,6 +179,41 @@ def paper_command(words: Sequence[str]) -> int:
     return make_item(name, options.out, options.quick, engine, options.quiet, output.follow)
 
 
+def league_command(words: Sequence[str]) -> int:
+    """`purectrl league`."""
+    arguments = flags.split(words)
+    if arguments.help:
+        print("usage: purectrl league PROBLEM... --algorithms A B --seeds 0:5 --out DIR [options]\n")
+        print(flags.describe_command(LeagueOptions))
+        return 0
+    references = _positional(arguments, "league", "a problem", PROBLEMS)
+    specs.require_algorithms(arguments, "algorithms", references)
+    options = flags.parse(LeagueOptions, arguments, command="league")
+    from purectrl.core.io import MAX_JSON, read_bytes
+    from purectrl.core.prices import Prices
+    from purectrl.paper import league, make_item
+    from purectrl.report.page import write_page
+    from purectrl.runs.sweep import parse_seeds
+
+    given = (options.measurement_price, options.rollout_price, options.update_price)
+    prices = None if given == (None, None, None) else Prices(*(price or 0.0 for price in given))
+    problems = {name: specs.offers_equations(name) for name in references}
+    seeds = parse_seeds(options.seeds)
+    item = league.item(problems, options.algorithms, len(seeds), options.measurements, options.share, prices)
+    for group in item.groups:
+        group.spec().compose()  # what cannot work is refused before anything runs
+    engine = _engine(options.engine, options.workers, batch=False)
+    command = " ".join(["purectrl league", *words])
+    status = make_item(item, options.out, False, engine, options.quiet, output.follow, seeds, command)
+    if status == 0:
+        folder = options.out / item.name
+        print(read_bytes(folder / "table.md", MAX_JSON).decode(), end="")
+        with signals.unwinding():
+            write_page([folder / "runs"], folder / "report.html")
+        print(f"wrote {folder / 'report.html'}")
+    return status
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "list": list_command,
     "run": run_command,
@@ -186,6 +222,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "export": export_command,
     "sweep": sweep_command,
     "report": report_command,
+    "league": league_command,
     "paper": paper_command,
 }
 

@@ -94,6 +94,34 @@ class PaperOptions(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeagueOptions(Settings):
+    """Options of `league`."""
+
+    algorithms: tuple[str, ...]
+    """The algorithms to compare; `purectrl list` shows them. `random` and, with equations, `known-model` are added."""
+    out: Path
+    """Directory; the league is written to league in it."""
+    seeds: str = "0:5"
+    """A range such as 0:5 (without its end), or numbers separated by commas."""
+    measurements: int | None = None
+    """N, the measurement budget of every run; by default that of each problem."""
+    share: float = 0.95
+    """The score that counts as reached: 0 is the return of random control, 1 that with known equations."""
+    measurement_price: float | None = None
+    """Price of a measurement in the utility; by default that of each problem, and zero if another price is given."""
+    rollout_price: float | None = None
+    """Price of a rollout."""
+    update_price: float | None = None
+    """Price of a policy update."""
+    engine: Engines = "local"
+    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray."""
+    workers: int | None = None
+    """Number of runs at the same time; by default one per core."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportOptions(Settings):
     """Options of `report`."""
 

@@ -26,6 +26,17 @@ def require_algorithms(arguments: Arguments, flag: str, references: Sequence[str
         raise InputError(f"--{flag} is missing: name one of those{where}: {', '.join(works or ALGORITHMS)}")
 
 
+def offers_equations(reference: str) -> bool:
+    """Whether a problem offers its equations, so that `known-model` works on it."""
+    from purectrl import problems
+    from purectrl.core.problem import Source
+    from purectrl.core.references import is_reference, normalized
+
+    if not is_reference(reference):
+        return "equations" in PROBLEMS[choose("problem", reference, PROBLEMS)].offers
+    return getattr(problems.build(Source(normalized(reference), {})), "equations", None) is not None
+
+
 def source_of(reference: str, arguments: Arguments, config_arguments: Mapping[str, Any]) -> "Source":
     """The problem with the arguments given as --problem.NAME; those of a --config file are replaced by typed ones."""
     from purectrl import problems
