@@ -14,6 +14,7 @@ import pytest
 
 from purectrl import cli, problems
 from purectrl.algorithms import LEARNERS, named
+from purectrl.cli import options, specs
 from purectrl.core.output_rules import OUTPUT_RULES
 from purectrl.core.samplers import SAMPLERS
 from purectrl.core.schedules import SCHEDULES
@@ -128,10 +129,10 @@ NOT_RUN = sorted({(name, command) for name, page in PAGES.items() for command in
 
 
 OPTIONS = {
-    "resume": cli.ResumeOptions,
-    "evaluate": cli.EvaluateOptions,
-    "export": cli.ExportOptions,
-    "report": cli.ReportOptions,
+    "resume": options.ResumeOptions,
+    "evaluate": options.EvaluateOptions,
+    "export": options.ExportOptions,
+    "report": options.ReportOptions,
 }
 NEEDS_DOWNLOADS = ("stable-diffusion",)
 """Problems that cannot be built here; their flags are checked one by one."""
@@ -146,11 +147,11 @@ def test_every_other_command_is_understood(page, command, tmp_path, monkeypatch)
     if name == "run" and words:
         understand_run(words)
     elif name == "sweep" and "--out" in words:
-        flags.parse(cli.SweepOptions, flags.split(words), cli.SHORT, "sweep", nested=True)
+        flags.parse(options.SweepOptions, flags.split(words), options.SHORT, "sweep", nested=True)
     elif name == "paper" and words and words[0] != "ITEM":
         assert words[0] in ITEMS
         if "--out" in words:
-            flags.parse(cli.PaperOptions, flags.split(words[1:]), command="paper")
+            flags.parse(options.PaperOptions, flags.split(words[1:]), command="paper")
     elif name in OPTIONS and words:
         assert flags.split(words).positional
         flags.parse(OPTIONS[name], flags.split(words), command=name)
@@ -165,13 +166,12 @@ def understand_run(words):
     if arguments.help:
         assert cli.main(["run", *words]) == 0
         return
-    options = flags.parse(cli.RunOptions, arguments, cli.SHORT, "run", nested=True)
+    parsed = flags.parse(options.RunOptions, arguments, options.SHORT, "run", nested=True)
     if reference not in NEEDS_DOWNLOADS:
-        algorithm = options.algorithm or cli._default_algorithm(reference)
-        cli._spec(reference, algorithm, options, arguments, options.seed)
+        specs.spec_of(reference, parsed.algorithm, parsed, arguments, parsed.seed)
         return
-    cli._source(reference, arguments, {})
-    draft = Draft(named(options.algorithm))
+    specs.source_of(reference, arguments, {})
+    draft = Draft(named(parsed.algorithm))
     for path, texts in arguments.flags.items():
         if path in PARTS:
             draft.choose(path, *texts)
@@ -193,16 +193,16 @@ def flags_of(path, kind):
 def known_flags():
     """Every flag of every command, component and shipped problem."""
     kinds = (
-        cli.RunOptions,
-        cli.SweepOptions,
-        cli.EvaluateOptions,
-        cli.ExportOptions,
-        cli.ResumeOptions,
-        cli.PaperOptions,
+        options.RunOptions,
+        options.SweepOptions,
+        options.EvaluateOptions,
+        options.ExportOptions,
+        options.ResumeOptions,
+        options.PaperOptions,
     )
     for kind in kinds:
         yield from (f"--{name.replace('_', '-')}" for name in field_types(kind))
-    yield from (f"--{name}" for name in cli.SHORT)
+    yield from (f"--{name}" for name in options.SHORT)
     registries = {"sampler": SAMPLERS, "schedule": SCHEDULES, "learner": LEARNERS, "output": OUTPUT_RULES}
     for part, names in registries.items():
         for name in names:

@@ -11,7 +11,7 @@ from purectrl.report.page import media
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 ALLOWED = {
-    ("cli.py", "open"),  # standard output that the parent process has closed
+    ("cli/__init__.py", "open"),  # standard output that the parent process has closed
     ("report/page/__init__.py", "read_text"),  # files of the package
     ("control/export.py", "read_text"),  # a template of the package
     ("runs/memory.py", "read_text"),  # the kernel's account of memory

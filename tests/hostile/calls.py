@@ -20,6 +20,7 @@ from hostile.settings_in_words import (
 )
 from purectrl import cli
 from purectrl.algorithms import ALGORITHMS, compatible
+from purectrl.cli import options
 from purectrl.problems import PROBLEMS
 from purectrl.runs import runner, sweep
 from purectrl.runs.spec import PARTS
@@ -215,11 +216,11 @@ def option(draw: Random, folder: Path) -> Call:
     """A wrong value of an option of a command."""
     done = _finished(folder)
     commands = {
-        cli.RunOptions: base_call(draw),
-        cli.SweepOptions: ["sweep", "finite", "--algorithms", "pure-base", "--out", "out"],
-        cli.PaperOptions: ["paper", "thm1-rate", "--out", "out"],
-        cli.ResumeOptions: ["resume", done],
-        cli.EvaluateOptions: ["evaluate", done],
+        options.RunOptions: base_call(draw),
+        options.SweepOptions: ["sweep", "finite", "--algorithms", "pure-base", "--out", "out"],
+        options.PaperOptions: ["paper", "thm1-rate", "--out", "out"],
+        options.ResumeOptions: ["resume", done],
+        options.EvaluateOptions: ["evaluate", done],
     }
     kind = draw.choice(list(commands))
     candidates = [(flag, wrong_values(flag, annotation)) for flag, annotation in parameters(kind, "")]

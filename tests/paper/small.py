@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from purectrl.cli import follow
+from purectrl.cli.output import follow
 from purectrl.core.keys import Key
 from purectrl.core.ledger import Ledger
 from purectrl.paper import (

@@ -8,6 +8,7 @@ computes alone is broadcast. Tensors are exchanged as safetensors bytes; nothing
 Importing this module does not import PyTorch, so that a program can read its rank cheaply.
 """
 
+import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -141,8 +142,15 @@ def any_rank(flag: bool) -> bool:
 def _state(cpu: bool = False) -> Any:
     """accelerate's process state; the first call initialises torch.distributed."""
     from accelerate import PartialState
+    from torch import distributed
 
-    return PartialState(cpu=cpu, timeout=TIMEOUT)
+    new = not distributed.is_initialized()
+    state = PartialState(cpu=cpu, timeout=TIMEOUT)
+    if (
+        new and distributed.is_initialized()
+    ):  # its threads must end before the interpreter does, or C++ aborts the process
+        atexit.register(state.destroy_process_group)
+    return state
 
 
 def _gather(tensor: "Tensor") -> "Tensor":

@@ -5,7 +5,7 @@ matplotlib.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,8 @@ def describe_items() -> str:
     """A line per item: what it shows, its number of runs, its cost."""
     lines = []
     for item in map(load_item, ITEMS):
-        count = f"{item.count(False)} runs ({item.count(True)} with --quick)" if item.groups else "no runs"
+        full, quick = (item.count(item.chosen_seeds(few)) for few in (False, True))
+        count = f"{full} runs ({quick} with --quick)" if item.groups else "no runs"
         lines.append(f"{item.name:20}{item.shows}; {count}, {item.cost}")
     return "\n".join(lines)
 
@@ -58,6 +59,8 @@ def make_item(
     engine: "Engine",
     quiet: bool,
     follow: "Callable[[Iterator[Outcome], int, Path, bool], int]",
+    seeds: Sequence[int] | None = None,
+    command: str | None = None,
 ) -> int:
     """Runs and computes what is missing of an item, writes its files and prints a line per check.
 
@@ -70,16 +73,19 @@ def make_item(
         engine: where the runs are computed.
         quiet: whether to show no progress.
         follow: (outcomes, their number, out, quiet) -> number of finished runs; prints how each run ended.
+        seeds: other seeds than those of the item.
+        command: what reproduces the result; by default `purectrl paper`.
     """
     from purectrl.paper.output import write_item
 
     item = load_item(item) if isinstance(item, str) else item
-    folder, seeds, total = out / item.name, item.chosen_seeds(quick), item.count(quick)
+    folder, seeds = out / item.name, item.chosen_seeds(quick) if seeds is None else seeds
+    total = item.count(seeds)
     finished = follow(run_missing(item, folder, seeds, engine), total, out, quiet)
     if finished < total:
         print(f"{finished} of {total} runs finished in {folder}; nothing is drawn. The same command continues.")
         return 1
-    command = f"purectrl paper {item.name} --out DIR" + (" --quick" if quick and item.groups else "")
+    command = command or f"purectrl paper {item.name} --out DIR" + (" --quick" if quick and item.groups else "")
     try:
         with signals.unwinding():
             for name in compute_missing(item, folder):

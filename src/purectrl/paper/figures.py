@@ -110,12 +110,22 @@ def label_sizes(axes: Axes, sizes: Sequence[float], label: str) -> None:
 
 def log_height(axes: Axes) -> None:
     """A logarithmic y axis with ticks at 1, 2 and 5 of every decade."""
+    axes.set_yscale("log")
+    _decade_ticks(axes.yaxis)
+
+
+def log_width(axes: Axes) -> None:
+    """A logarithmic x axis with ticks at 1, 2 and 5 of every decade."""
+    axes.set_xscale("log")
+    _decade_ticks(axes.xaxis)
+
+
+def _decade_ticks(axis: Any) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
 def legend_below(figure: Figure, columns: int = 3) -> None:

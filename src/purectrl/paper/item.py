@@ -111,9 +111,9 @@ class Item:
         runs, spec = folder.absolute().parent / item / "runs" / name, group.spec()
         return [Job(spec.with_seed(seed), runs / f"seed{seed}") for seed in seeds[: group.most_seeds]]
 
-    def count(self, quick: bool) -> int:
-        """The number of runs."""
-        return sum(len(self.chosen_seeds(quick)[: group.most_seeds]) for group in self.groups)
+    def count(self, seeds: Sequence[int]) -> int:
+        """The number of runs with these seeds."""
+        return sum(len(seeds[: group.most_seeds]) for group in self.groups)
 
 
 def run_missing(item: Item, folder: Path, seeds: Sequence[int], engine: "Engine") -> "Iterator[Outcome]":
