@@ -10,6 +10,7 @@ from purectrl.core.errors import (
     PlanningWarning,
     PurectrlError,
     StoreError,
+    TimeLimit,
     UnsupportedError,
 )
 from purectrl.core.keys import Key
@@ -31,7 +32,7 @@ from purectrl.core.oracle import Oracle
 from purectrl.core.output_rules import OutputRule
 from purectrl.core.plan import Plan
 from purectrl.core.prices import Prices
-from purectrl.core.problem import Problem, Source
+from purectrl.core.problem import Criterion, Evaluation, Problem, Source
 from purectrl.core.samplers import Context, Sampler
 from purectrl.core.schedules import ExcessLoss, Schedule, Targets
 from purectrl.core.settings import Settings
@@ -43,8 +44,10 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Context",
+    "Criterion",
     "Dataset",
     "DivergenceWarning",
+    "Evaluation",
     "ExcessLoss",
     "FitMonitor",
     "InputError",
@@ -76,6 +79,7 @@ __all__ = [
     "StoreError",
     "System",
     "Targets",
+    "TimeLimit",
     "Uncertainty",
     "UncertaintyEstimator",
     "UnsupportedError",

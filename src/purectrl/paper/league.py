@@ -107,12 +107,14 @@ def analyze(
 
 
 def final_returns(runs: Runs) -> np.ndarray:
-    """The return, or the mean reward where no return is reported, of every run [seeds]."""
+    """The return, or the mean reward where policies are compared by that, of every run [seeds]."""
     return runs.metric(_metric(runs))
 
 
 def _metric(runs: Runs) -> str:
-    return "return" if all("return" in summary["metrics"] for summary in runs.summaries) else "reward"
+    """The metric by which the problem compares policies: the one whose learning curve its runs keep."""
+    found = [summary["metrics"] for summary in runs.summaries]
+    return "return" if all("return" in one and "reward_curve" not in one for one in found) else "reward"
 
 
 def _row(runs: Runs, floor: float, ceiling: float, share: float, prices: Prices | None) -> dict[str, Any]:
