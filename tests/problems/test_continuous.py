@@ -115,6 +115,41 @@ def test_the_return_is_the_integral_of_the_reward():
     assert found == pytest.approx({"return": 18.0, "return_min": 18.0, "return_error": 0.0, "reward": 3.0})
 
 
+def test_an_abort_earns_the_worst_reward_until_the_horizon():
+    """x(t) = t under u = 1 and b = −2 − x: at the limit x = 2, after 2 of 6 s, b = −4, and −4 per second from there on."""
+    problem = tank(
+        drift=lambda x, u: u,
+        initial=lambda key: jnp.zeros(1),
+        reward=lambda x, u: -2 - x[0],
+        limits={0: (-1.0, 2.0)},
+        control_period=0.01,
+    )
+    assert problem.abort_reward == -4.0
+    found = problem.evaluation(Plan(Constant(), ()), Key(0), 2)
+    assert found.metrics["return"] == pytest.approx(-(2 * 2 + 2) - 4 * 4, abs=0.05)
+    assert found.metrics["reward"] == pytest.approx(found.metrics["return"] / 6, abs=0.01)
+    assert np.allclose(
+        found.episodes.r[found.episodes.valid], -2 - found.episodes.x[found.episodes.valid][:, 0], atol=1e-4
+    )
+    seen = problem.rollout(Key(0), Plan(Constant(), ()), np.tile(np.arange(8) * 0.25, (1, 1)))
+    assert (seen.r[seen.valid] >= 0).all()  # what learners see: more than after an abort
+    assert float(problem.spec.reward(jnp.full(1, 2.0), jnp.zeros(1))) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"reward": lambda x, u: 1.0, "limits": {0: (-1.0, 2.0)}}, 0.0),  # to survive is rewarded: nothing to correct
+        ({"reward": lambda x, u: -(x[0] ** 2)}, 0.0),  # without limits nothing is aborted
+        ({"reward": lambda x, u: -(x[0] ** 2) - 100 * u[0] ** 2, "limits": {0: (-5.0, 2.0)}}, -425.0),  # u in [0, 2]
+        ({"reward": lambda x, u: -(x[0] ** 2), "limits": {0: (-5.0, 2.0)}, "abort_reward": -7.0}, -7.0),
+        ({"reward": None, "log_reward": lambda x, u: -(x[0] ** 2), "limits": {0: (-5.0, 2.0)}}, 0.0),
+    ],
+)
+def test_the_reward_after_an_abort(arguments, expected):
+    assert tank(**arguments).abort_reward == expected
+
+
 class Device:
     """Hardware: small Euler steps with the control held between them; measures the state only."""
 

@@ -138,3 +138,16 @@ def test_the_example_learns_to_turn_the_motor():
     assert result.ledger.measurements < 400
     assert result.metrics["return"] > -0.6  # doing nothing has −2 · 1² = −2
     assert result.policy([0.0, 0.0])[0] > 0.3
+
+
+def test_an_aborted_episode_of_a_device_earns_the_worst_reward_until_the_horizon():
+    """x rises at 0.5 per second from zero and b = x − 1; the limit x = 0.1 is passed after 0.25 s, where b = −0.9."""
+    problem = driven(ramp, reward=lambda x, u: x[0] - 1, limits={0: (-1.0, 0.1)}, control_period=0.05)
+    assert problem.abort_reward == pytest.approx(-2.0)  # at x = −1
+    found = problem.evaluate(PLAN, Key.from_seed(0), 1)
+    assert found["seconds"] == pytest.approx(0.25, abs=0.06)
+    rest = 0.5 - found["seconds"]
+    assert found["return"] == pytest.approx(-0.94 * found["seconds"] - 2.0 * rest, abs=0.02)
+    measured = driven(lambda *call: (*ramp(*call), np.full(5, -3.0)), abort_reward=-4.0, reward_known=False)
+    assert (measured.rollout(Key(0), PLAN, TIMES).r == 1.0).all()
+    assert measured.evaluate(PLAN, Key(0), 1)["reward"] == pytest.approx(-3.0)

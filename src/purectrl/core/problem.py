@@ -116,6 +116,8 @@ class Problem(abc.ABC):
     """What measurements, rollouts and updates cost, in the unit of the return."""
     logs: Measurements | None = None
     """Measurements from before a run, the first data of its learner; they are not charged to its budget."""
+    abort_reward: float = 0.0
+    """The reward rate from the end of an aborted episode to its horizon; rewards of learners are relative to it."""
     truth: Any = None
     """f* and b* as function classes represent them, for coverage tests; None if unknown. Learners never see it."""
     criterion: Criterion | None = None

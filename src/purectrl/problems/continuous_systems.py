@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -30,22 +29,30 @@ from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
 from purectrl.core.plan import Plan
 from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics, Source
-from purectrl.problems.driven_systems import Drive, DrivenProblem, evaluation_metrics
+from purectrl.problems.continuous_arguments import (
+    Function,
+    behind_device,
+    check_functions,
+    digital_controller,
+    end_function,
+    exponential,
+    initial_size,
+    per_coordinate,
+    relative,
+    reward_after_abort,
+)
+from purectrl.problems.driven_systems import Drive, DrivenProblem, evaluation_metrics, with_aborts
 from purectrl.problems.logged_episodes import first_data
 from purectrl.systems.closed_loop import closed_loop_rollouts
 from purectrl.systems.device import Device, device_rollouts
 from purectrl.systems.spec import StateProblem, StateSpec, return_criterion, without_noise
 
-Function = Callable[[Array, Array], Array]
-"""(x [d], u [k]) -> [d] or a scalar."""
 EVAL_POINTS = 300
 """Rewards of an evaluation episode."""
 VIDEO_FPS, VIDEO_FRAMES = 20, 600
 """Frames per second of a video, and the most frames of one."""
 SIMULATION_STEPS = 1000
 """Least number of simulation steps per episode."""
-PERIODS, LONGEST_PERIOD = 100, 0.05
-"""Without a control period, traits of a digital controller take an episode divided by the first, at most the second."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ class ContinuousProblem(StateProblem):
     lookahead: int = 4
     criterion: Criterion | None = None
     logs: Measurements | None = None
+    abort_reward: float = 0.0
     picture: Callable[[np.ndarray, float], Any] | None = None
     """(x, t) -> an image, for videos."""
     source: Source | None = None
@@ -126,7 +134,8 @@ class ContinuousProblem(StateProblem):
             times = np.linspace(0.0, self.horizon, EVAL_POINTS + 1)
         seen = rollout(key, without_noise(plan), np.tile(times, (episodes, 1)))
         labels = () if self.device is None else self.device.labels(self.spec.control_dim)
-        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES), labels)
+        seen = with_aborts(seen, self.abort_reward)
+        return Evaluation(evaluation_metrics(seen, self.horizon, self.abort_reward), seen.first(SHOWN_EPISODES), labels)
 
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
         """One episode as `picture` draws it: a GIF, an MP4 if ffmpeg is installed, and a picture."""
@@ -187,6 +196,7 @@ def continuous(
     target_return: float | None = None,
     logs: Sequence[Any] = (),
     picture: Callable[[np.ndarray, float], Any] | None = None,
+    abort_reward: float | None = None,
 ) -> StateProblem:
     """A user's own system in continuous time.
 
@@ -211,7 +221,9 @@ def continuous(
     Traits of real systems:
         diffusion: g, the process noise in every direction of the state.
         terminated: (x [d]) -> bool, whether an episode terminates in state x. Nothing is measured or earned afterwards.
-        limits: {coordinate: (low, high)}: an episode terminates, too, when a coordinate leaves its limits.
+        limits: {coordinate: (low, high)}: an episode is aborted when a coordinate leaves its limits.
+        abort_reward: the reward rate that counts from the end of an episode to its horizon, so that an abort does not pay
+            off; rewards of learners are relative to it. By default the smallest reward at `limits`, but at most 0.
         control_period: seconds for which each control is held. By default feedback is continuous; with other traits from
             here on, or with `terminated` or `limits`, it is a hundredth of the horizon, at most 0.05 s.
         observation_std: standard deviation of the noise on measured states, one number or one per measured coordinate. The
@@ -235,7 +247,7 @@ def continuous(
     require(horizon > 0, f"horizon: the episode length must be positive, not {horizon}")
     if log_reward is not None:
         require(reward is None, "reward: give either reward or log_reward")
-        reward = _exponential(log_reward)
+        reward = exponential(log_reward)
     require(reward is not None or not reward_known, "reward: needed unless reward_known is False")
     require(diffusion >= 0, f"diffusion: must not be negative, got {diffusion}")
     require(drift_step is None or drift_step > 0, f"drift_step: must be positive, not {drift_step}")
@@ -251,7 +263,11 @@ def continuous(
                 it for it, given in (("drift", drift), ("initial", initial), ("reward", reward)) if given is None
             )
             raise InputError(f"{missing}: a simulated system needs drift, initial and reward; or give rollout")
-        d = _initial_size(initial, state_dim)
+        d = initial_size(initial, state_dim)
+    ends = end_function(terminated, limits, d)  # which also checks the limits
+    ended = reward_after_abort(abort_reward, reward, log_reward, limits, initial, (d, low, high))
+    if reward is not None and ended:
+        reward = relative(reward, ended)
     spec = StateSpec(
         d,
         len(low),
@@ -263,11 +279,11 @@ def continuous(
         log_reward=log_reward if reward_known else None,
         approximate_drift=approximate_drift,
         drift_measured=rollout is None,
-        terminated=_end_function(terminated, limits, d),
+        terminated=ends,
     )
     criterion = None if target_return is None else return_criterion(float(target_return))
-    noise = _per_coordinate(observation_std, d if observed is None else len(observed))
-    device = _device(spec, horizon, control_period, noise, (sensor_delay, actuator_delay), observed, history)
+    noise = per_coordinate(observation_std, d if observed is None else len(observed))
+    device = digital_controller(spec, horizon, control_period, noise, (sensor_delay, actuator_delay), observed, history)
     seen = spec if device is None else behind_device(spec, device)
     if rollout is not None:
         unsupported = {"diffusion": diffusion, "sensor_delay": sensor_delay, "actuator_delay": actuator_delay}
@@ -283,13 +299,14 @@ def continuous(
             measurements=measurements,
             eval_episodes=eval_episodes or 0,
             criterion=criterion,
-            logs=first_data(logs, spec, device, drift_measured=False),
+            logs=first_data(logs, spec, device, ended, drift_measured=False),
+            abort_reward=ended,
         )
     assert drift is not None
     assert initial is not None
     assert reward is not None
     system = ContinuousSystem(d, drift, reward, initial)
-    _check_functions(system, spec)
+    check_functions(drift, reward, spec)
     return ContinuousProblem(
         name=name,
         spec=seen,
@@ -301,117 +318,7 @@ def continuous(
         measurements=measurements,
         eval_episodes=10 if eval_episodes is None else eval_episodes,
         criterion=criterion,
-        logs=first_data(logs, spec, device, drift_measured=True),
+        logs=first_data(logs, spec, device, ended, drift_measured=True),
         picture=picture,
+        abort_reward=ended,
     )
-
-
-def _exponential(log_reward: Function) -> Function:
-    return lambda x, u: jnp.exp(log_reward(x, u))
-
-
-def _per_coordinate(std: float | Sequence[float], count: int) -> tuple[float, ...]:
-    """The standard deviation of each measured coordinate; empty if all are zero."""
-    numbers = (float(std),) * count if isinstance(std, int | float) else tuple(map(float, std))
-    wrong = next((number for number in numbers if not number >= 0), None)
-    require(wrong is None, f"observation_std: must not be negative, got {wrong}")
-    require(len(numbers) == count, f"observation_std: has {len(numbers)} numbers, expected one per coordinate, {count}")
-    return numbers if any(numbers) else ()
-
-
-def _end_function(
-    terminated: Callable[[Array], Any] | None, limits: Mapping[int, tuple[float, float]] | None, d: int
-) -> Callable[[Array], Array] | None:
-    """Whether an episode terminates in a state, by a user's function or by limits."""
-    bounds = dict(limits or {})
-    for i, (low, high) in bounds.items():
-        require(0 <= i < d, f"limits: the coordinates are 0 to {d - 1}, got {i}")
-        require(low < high, f"limits: must be (low, high) with low < high, got {(low, high)} for coordinate {i}")
-    if terminated is None and not bounds:
-        return None
-
-    def ends(x: Array) -> Array:
-        found = jnp.asarray(False if terminated is None else terminated(x), bool)
-        for i, (low, high) in bounds.items():
-            found = found | (x[i] < low) | (x[i] > high)
-        return found
-
-    shape = jnp.shape(jax.eval_shape(ends, jax.ShapeDtypeStruct((d,), jnp.float32)))
-    require(shape == (), f"terminated: returns shape {list(shape)} for x [{d}], expected a scalar")
-    return ends
-
-
-def _device(
-    spec: StateSpec,
-    horizon: float,
-    period: float | None,
-    noise: tuple[float, ...],
-    delays: tuple[float, float],
-    observed: Sequence[int] | None,
-    history: int | None,
-) -> Device | None:
-    """The digital controller that the arguments describe; None for continuous feedback."""
-    partly = observed is not None and tuple(observed) != tuple(range(spec.state_dim))
-    digital = bool(noise) or any(delays) or partly or (history or 1) > 1 or spec.terminated is not None
-    if period is None and not digital:
-        return None
-    if period is None:
-        period = min(horizon / PERIODS, LONGEST_PERIOD)
-    require(0 < period < horizon, f"control_period: must be positive and shorter than the horizon, not {period}")
-    chosen = tuple(range(spec.state_dim)) if observed is None else tuple(map(int, observed))
-    valid = len(set(chosen)) == len(chosen) and all(0 <= i < spec.state_dim for i in chosen)
-    require(valid, f"observed: must name different coordinates between 0 and {spec.state_dim - 1}, got {chosen}")
-    for argument, delay in zip(("sensor_delay", "actuator_delay"), delays, strict=True):
-        require(delay >= 0, f"{argument}: must not be negative, got {delay}")
-    if history is None:
-        history = 1 + int(np.ceil(sum(delays) / period - 1e-9)) + (2 if partly else 0)
-    rest = tuple(min(max(0.0, low), high) for low, high in zip(spec.control_low, spec.control_high, strict=True))
-    return Device(period, chosen, rest, history, noise, *delays, spec.terminated)
-
-
-def behind_device(spec: StateSpec, device: Device) -> StateSpec:
-    """What a learner may know of the samples that it sees; `spec` is that of the true state.
-
-    >>> position = Device(0.1, observed=(0,), rest=(0.0,), history=2)
-    >>> behind_device(StateSpec(2, 1, (-1.0,), (1.0,), angles=(0,)), position).angles
-    (0, 1)
-    """
-    n, whole = len(device.observed), device.observed == tuple(range(spec.state_dim))
-    angles = tuple(s * n + j for s in range(device.history) for j, i in enumerate(device.observed) if i in spec.angles)
-    newest = lambda function: None if function is None or not whole else lambda z, *u: function(z[:n], *u)  # noqa: E731
-    alone = whole and device.history == 1
-    return replace(
-        spec,
-        state_dim=device.size(spec.control_dim),
-        angles=angles,
-        velocities=(),
-        reward=newest(spec.reward),
-        log_reward=newest(spec.log_reward),
-        approximate_drift=spec.approximate_drift if alone else None,
-        may_terminate=spec.terminated is not None,
-        terminated=newest(spec.terminated),
-    )
-
-
-def _initial_size(initial: Callable[[Array], Array], state_dim: int | None) -> int:
-    """d; raises unless `initial` returns one axis, of `state_dim` numbers if that is given."""
-    shape = jnp.shape(jax.eval_shape(initial, jax.random.key(0)))
-    expected = "[d]" if state_dim is None else f"[{state_dim}]"
-    fits = len(shape) == 1 and state_dim in (None, shape[0])
-    require(fits, f"initial: returns shape {list(shape)}, expected {expected}")
-    return shape[0]
-
-
-def _check_functions(system: ContinuousSystem, spec: StateSpec) -> None:
-    """Raises unless drift and reward return the right shapes."""
-    x, u = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (spec.state_dim, spec.control_dim))
-    for name, function, shape in (
-        ("drift", system.drift_function, (spec.state_dim,)),
-        ("reward", system.reward_function, ()),
-    ):
-        arguments = f"x {list(x.shape)} and u {list(u.shape)}"
-        try:
-            found = jnp.shape(jax.eval_shape(function, x, u))
-        except (TypeError, ValueError, IndexError) as error:
-            raise InputError(f"{name}: cannot be evaluated on {arguments}: {str(error).splitlines()[0]}") from error
-        require(found == shape, f"{name}: returns shape {list(found)} for {arguments}, expected {list(shape)}")

@@ -18,7 +18,7 @@ control. If the state leaves the limits of the problem, it raises `EpisodeEnd`: 
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -85,6 +85,7 @@ class DrivenProblem(StateProblem):
     evaluate_episodes: int = 1  # each one occupies the real system
     criterion: Criterion | None = None
     logs: Measurements | None = None
+    abort_reward: float = 0.0
     source: Source | None = None
 
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
@@ -101,7 +102,8 @@ class DrivenProblem(StateProblem):
         times = np.tile(np.linspace(0.0, self.horizon, EVAL_POINTS + 1), (episodes, 1))
         seen = self._run([lambda z, t: _act(plan.policy, z, t)] * episodes, times)
         labels = () if self.device is None else self.device.labels(self.spec.control_dim)
-        return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES), labels)
+        seen = with_aborts(seen, self.abort_reward)
+        return Evaluation(evaluation_metrics(seen, self.horizon, self.abort_reward), seen.first(SHOWN_EPISODES), labels)
 
     def _exploring(self, policy: Any, key: Key, number: int) -> Callable[[Any, Any], Any]:
         if not isinstance(policy, ExploringPolicy):
@@ -158,7 +160,7 @@ class DrivenProblem(StateProblem):
         if r is None:
             r = self._rewards(x, u)
         else:
-            r = r[sound]
+            r = r[sound] - np.float32(self.abort_reward)
         ends = self.full.terminated
         whole = d == self.full.state_dim
         terminated = found.terminated or bool(n and whole and ends is not None and ends(jnp.asarray(found.x[-1])))
@@ -226,7 +228,14 @@ class Controller:
         return np.stack([self._calls[place][2] for place in places])
 
 
-def evaluation_metrics(seen: Measurements) -> Metrics:
+def with_aborts(seen: Measurements, abort_reward: float) -> Measurements:
+    """Measurements with rewards in the user's unit, from those that learners see, which are relative to `abort_reward`."""
+    if not abort_reward or seen.r is None:
+        return seen
+    return replace(seen, r=seen.r + np.asarray(abort_reward, seen.r.dtype))
+
+
+def evaluation_metrics(seen: Measurements, horizon: float = 0.0, abort_reward: float = 0.0) -> Metrics:
     """The returns of the episodes (`return_metrics`): integrals of the reward over time; the mean reward; if episodes may
     end, their length.
 
@@ -235,6 +244,12 @@ def evaluation_metrics(seen: Measurements) -> Metrics:
     {'return': 1.5, 'return_min': 1.5, 'reward': 0.75}
     >>> evaluation_metrics(Measurements(t, x, x, r=np.array([[0.0, 1.0, 9.0]]), count=np.array([2])))
     {'return': 0.5, 'return_min': 0.5, 'reward': 0.5, 'seconds': 1.0}
+
+    An episode of 4 s that was aborted after 1 s earns `abort_reward` for the other 3 s:
+
+    >>> aborted = Measurements(t, x, x, r=np.array([[0.0, 1.0, 9.0]]), count=np.array([2]), final=np.ones((1, 1)))
+    >>> evaluation_metrics(aborted, horizon=4.0, abort_reward=-2.0)
+    {'return': -5.5, 'return_min': -5.5, 'reward': -1.375, 'seconds': 1.0}
     """
     assert seen.r is not None
     rewards = seen.r.astype(np.float64)
@@ -244,5 +259,10 @@ def evaluation_metrics(seen: Measurements) -> Metrics:
     pairs = [(rewards[i, :n], seen.t[i, :n]) for i, n in enumerate(seen.count)]
     returns = np.array([np.trapezoid(r, t) if len(t) else 0.0 for r, t in pairs])
     lengths = np.array([t[-1] if len(t) else 0.0 for _, t in pairs])
-    reward = float(returns.sum() / lengths.sum()) if lengths.any() else 0.0
+    rest = (
+        np.where(seen.terminated, np.maximum(horizon - lengths, 0.0), 0.0) if abort_reward else np.zeros(len(lengths))
+    )
+    returns = returns + abort_reward * rest
+    whole = (lengths + rest).sum()
+    reward = float(returns.sum() / whole) if whole else 0.0
     return return_metrics(returns) | {"reward": reward, "seconds": float(lengths.mean())}

@@ -23,7 +23,7 @@ LONGEST = 1_000
 
 
 def first_data(
-    logs: Sequence[Any], spec: StateSpec, device: Device | None, drift_measured: bool
+    logs: Sequence[Any], spec: StateSpec, device: Device | None, abort_reward: float, drift_measured: bool
 ) -> Measurements | None:
     """All logs as measurements; None if there are none.
 
@@ -31,11 +31,12 @@ def first_data(
         logs: (x [n, d], u [n, k], r [n] or None, t [n]) each, as `Episode`.
         spec: of the true state.
         device: the digital controller, whose history policies see in the place of a measured state.
+        abort_reward: what the rewards of learners are relative to; that of `spec` is already.
         drift_measured: whether measurements contain the drift, which here is the difference quotient of two states.
     """
     if not len(logs):
         return None
-    blocks = [_block(number, log, spec, device, drift_measured) for number, log in enumerate(logs)]
+    blocks = [_block(number, log, spec, device, abort_reward, drift_measured) for number, log in enumerate(logs)]
     parts = [part for block in blocks for part in _divided(block)]
     width = max(part.m for part in parts)
     wide = [widened(part, width) for part in parts]
@@ -54,7 +55,9 @@ def _divided(block: Measurements) -> list[Measurements]:
     return found
 
 
-def _block(number: int, log: Any, spec: StateSpec, device: Device | None, drift_measured: bool) -> Measurements:
+def _block(
+    number: int, log: Any, spec: StateSpec, device: Device | None, abort_reward: float, drift_measured: bool
+) -> Measurements:
     """One log as an episode."""
     what = f"logs: number {number}"
     x, u, r, t, terminated = _arrays(what, log, spec, device)
@@ -62,6 +65,8 @@ def _block(number: int, log: Any, spec: StateSpec, device: Device | None, drift_
         if spec.reward is None or x.shape[1] != spec.state_dim:
             raise InputError(f"{what} has no rewards, and the reward is not a known function of what is measured")
         r = np.asarray(jax.vmap(spec.reward)(jnp.asarray(x), jnp.asarray(u)))
+    else:
+        r = r - np.float32(abort_reward)
     z = x if device is None else _seen(x, u, device)
     final, y = np.full((1, z.shape[1]), np.nan, np.float32), None
     if terminated:

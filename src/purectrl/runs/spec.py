@@ -271,6 +271,8 @@ class RunSpec:
         found = self.load_problem()
         problem: dict[str, Any] = {"name": found.name, "reference": None, "horizon": found.horizon}
         problem["result"] = found.result_metric
+        if found.abort_reward:
+            problem["abort_reward"] = found.abort_reward
         if found.criterion is not None:
             problem["criterion"] = found.criterion._asdict()
         if isinstance(self.problem, Source):

@@ -202,6 +202,7 @@ def _group(group: Group, title: str) -> dict[str, Any]:
         "problem": title,
         "criterion": None if run.criterion is None else run.criterion.about,
         "result": run.result,
+        "abort_reward": run.abort_reward,
         "algorithm": run.algorithm,
         "label": group.label,
         "settings": {name: _shortened(value) for name, value in run.settings.items()},

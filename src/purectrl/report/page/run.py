@@ -111,6 +111,12 @@ class Run:
         return None if self.criterion is None else self.criterion.met(metrics)
 
     @property
+    def abort_reward(self) -> float:
+        """What the rewards that learners see are relative to."""
+        found = _stated(self.config, "abort_reward")
+        return float(found) if _is_number(found) else 0.0
+
+    @property
     def result(self) -> str | None:
         """The column by which policies of this problem are compared; None if it does not say, or has not recorded it."""
         found = _stated(self.config, "result")

@@ -73,8 +73,12 @@ function imagination(runs) {
   if (!recorded.length) return null;
   const run = selectedRun(recorded);
   const [imagined, measured] = columns(run);
-  const line = (name, column, index) =>
-    ({ kind: "line", name, style: seriesStyle(index), points: curvePoints(run, "measurements", column) });
+  // learners see rewards relative to that of an aborted episode, evaluations report them in the user's unit
+  const offset = (column) => (column.startsWith("eval_") ? 0 : run.group.abort_reward);
+  const line = (name, column, index) => ({
+    kind: "line", name, style: seriesStyle(index),
+    points: curvePoints(run, "measurements", column).map((point) => ({ ...point, y: point.y + offset(column) })),
+  });
   const series = [line("imagined", imagined, 0), line("measured", measured, 1)];
   const about = "The mean reward of the policy in the learned model and on the system. If the imagined reward is higher, the "
     + "model is wrong where the policy goes: more data help. If both are low, the policy is not optimal in its own model: "
