@@ -61,8 +61,9 @@ class Criterion(NamedTuple):
     def met(self, metrics: Mapping[str, Any]) -> bool | None:
         """Whether these metrics satisfy it; None if they do not contain a number for it."""
         value = metrics.get(self.metric)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return bool(value >= self.least) if number else None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        return value >= self.least
 
 
 SHOWN_EPISODES, SHOWN_TIMES = 4, 300

@@ -63,7 +63,7 @@ class CostProblem(StateProblem):
         times = np.tile(np.linspace(0.0, self.horizon, EVAL_POINTS + 1), (episodes, 1))
         seen = self._simulate(key, without_noise(plan), times)
         assert seen.r is not None
-        costs = -np.trapezoid(seen.r.astype(np.float64), seen.t, axis=1)
+        costs = np.asarray(-np.trapezoid(seen.r.astype(np.float64), seen.t, axis=1))
         if self.spec.terminal_reward is not None:
             costs = costs - np.asarray(jax.vmap(self.spec.terminal_reward)(jnp.asarray(seen.x[:, -1])))
         return Evaluation(return_metrics(-costs) | {"cost": float(costs.mean())}, seen.first(SHOWN_EPISODES))

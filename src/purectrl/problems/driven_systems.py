@@ -254,7 +254,7 @@ def evaluation_metrics(seen: Measurements, horizon: float = 0.0, abort_reward: f
     assert seen.r is not None
     rewards = seen.r.astype(np.float64)
     if seen.count is None:
-        returns = np.trapezoid(rewards, seen.t, axis=1)
+        returns = np.asarray(np.trapezoid(rewards, seen.t, axis=1))
         return return_metrics(returns) | {"reward": float(returns.mean() / (seen.t[:, -1] - seen.t[:, 0]).mean())}
     pairs = [(rewards[i, :n], seen.t[i, :n]) for i, n in enumerate(seen.count)]
     returns = np.array([np.trapezoid(r, t) if len(t) else 0.0 for r, t in pairs])

@@ -72,13 +72,13 @@ def _reduced(arrays: dict[str, np.ndarray], content: dict[str, Any], about: str,
         }
         episode |= {"r": _numbers(arrays["r"][number, rows])} if "r" in arrays else {}
         shown.append(episode)
-    value, labels = content.get(about), content.get("labels")
-    named = (
-        isinstance(labels, list) and len(labels) == arrays["x"].shape[-1] and all(isinstance(it, str) for it in labels)
-    )
+    value, found = content.get(about), content.get("labels")
+    labels = [f"x[{i}]" for i in range(arrays["x"].shape[-1])]
+    if isinstance(found, list) and len(found) == len(labels):
+        labels = [printable(str(label), VALUE) for label in found]
     return {
         "episodes": shown,
-        "labels": [printable(labels[i], VALUE) if named else f"x[{i}]" for i in range(x.shape[-1])],
+        "labels": labels[: x.shape[-1]],
         about: value if type(value) is int else None,
         "coordinates": int(arrays["x"].shape[-1]),
         "controls": int(arrays["u"].shape[-1]),
