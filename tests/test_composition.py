@@ -34,6 +34,7 @@ SMALL = {
     "learner.model.gradient_matching_steps": 2,
     "learner.model.steps": 2,
     "learner.model.finetune_steps": 2,
+    "learner.gradient_steps": 0.004,
     "learner.reward_model.steps": 2,
     "learner.finetune.iterations": 1,
     "learner.finetune.batch_size": 2,

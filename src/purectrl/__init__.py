@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         pure_low_rollout,
         pure_low_switch,
         pure_seiko,
+        sac,
         seiko,
     )
     from purectrl.core import *  # noqa: F403
@@ -115,6 +116,7 @@ __all__ = [
     "pure_seiko",
     "resume",
     "run",
+    "sac",
     "samplers",
     "schedules",
     "seiko",

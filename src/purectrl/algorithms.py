@@ -13,6 +13,7 @@
                                     time scale
     known model (ours)              windows at the system's  promise not kept                 true equations, planning in
                                     time scale                                                rounds
+    SAC (baseline)                  whole episode            every episode                    soft actor-critic
     SEIKO                           final                    K growing batches                reward model, fine-tuning
     PURE_SEIKO (Algorithm 4)        m times, P(iT/m) ∝ λ^i   K growing batches                reward model, fine-tuning
     DRaFT-K                         final                    K growing batches                reward model, last K steps
@@ -52,6 +53,7 @@ LEARNERS: dict[str, LearnerEntry] = {
     "trajectory": LearnerEntry("purectrl.control.trajectory_settings:Trajectory", frozenset({"states"})),
     "auto": LearnerEntry("purectrl.control.auto_settings:Auto", frozenset({"states"})),
     "known-model": LearnerEntry("purectrl.control.auto_settings:KnownModel", frozenset({"states", "equations"})),
+    "sac": LearnerEntry("purectrl.control.sac_settings:Sac", frozenset({"states"})),
     "random": LearnerEntry("purectrl.control.random_control:RandomControl", frozenset({"states"})),
     "seiko": LearnerEntry("purectrl.diffusion.settings:Seiko", frozenset({"images"})),
     "chain": LearnerEntry("purectrl.diffusion.settings:Chain", frozenset({"images"})),
@@ -186,6 +188,17 @@ def known_model(problem: Problem | None = None) -> Algorithm:
     return Algorithm(_paced(problem), OnExcessLoss(1.0, initial=4), KnownModel(), LastPolicy(), "known-model")
 
 
+def sac(problem: Problem | None = None) -> Algorithm:
+    """SAC: model-free soft actor-critic on all steps of every episode, 500 in continuous time."""
+    from purectrl.control.sac_settings import Sac
+
+    horizon, grid = (1.0, None) if problem is None else (problem.horizon, problem.time_grid)
+    step = grid or horizon / 500
+    points = max(2, int(horizon / step + 1e-9))
+    whole = Windows(count=1, length=points * step, step=step, from_start=True)
+    return Algorithm(whole, Every(), Sac(), LastPolicy(), "sac")
+
+
 def random(problem: Problem | None = None) -> Algorithm:
     """Smooth random control that never learns: the floor of comparisons."""
     from purectrl.control.random_control import RandomControl
@@ -282,6 +295,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "ocorl": AlgorithmEntry(ocorl, ("trajectory",)),
     "pure-auto": AlgorithmEntry(pure_auto, ("auto",)),
     "known-model": AlgorithmEntry(known_model, ("known-model",)),
+    "sac": AlgorithmEntry(sac, ("sac",)),
     "random": AlgorithmEntry(random, ("random",)),
     "seiko": AlgorithmEntry(seiko, ("seiko",)),
     "pure-seiko": AlgorithmEntry(pure_seiko, ("seiko",)),
