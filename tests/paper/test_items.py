@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from small import SMALL, make, noise, pretend
 
 from purectrl.core import InputError, StoreError
-from purectrl.paper import ITEMS, load_item
+from purectrl.paper import ITEMS, load_item, thm1_minimax, thm3_rollouts
 from purectrl.paper.item import Group, Item
 from purectrl.paper.load import load_runs
 from purectrl.paper.output import write_item
@@ -136,7 +136,7 @@ def sorted_curve(curve):
     return dict(zip(curve, sorted(curve.values()), strict=True))
 
 
-@pytest.mark.parametrize("name", ["thm1-rate", "thm2-switches", "thm3-rollouts", "neural-pendulum"])
+@pytest.mark.parametrize("name", ["thm1-rate", "thm1-minimax", "thm2-switches", "thm3-rollouts", "neural-pendulum"])
 def test_every_item_of_the_theory_has_coverage_as_a_criterion(tmp_path, name):
     seeds = SMALL[name].seeds
 
@@ -203,28 +203,54 @@ def test_switches_are_linear_in_log_n_or_not(tmp_path, growth, linear):
         assert found["numbers"]["linear_fit"][0] == pytest.approx(4.0)
 
 
-def test_rollouts_are_compared_with_one_uniform_measurement(tmp_path):
-    worse = {"uniform": 1.2, "equidistant": 1.6, "clustered": 9.0, "at-the-start": 0.9}
+@pytest.mark.parametrize("exponent", [0.5, 0.1])
+def test_the_regret_grows_as_a_power_of_c_or_not(tmp_path, exponent):
+    """The regret of the middle distance is C to a power; the other distances have less."""
+    known = {one.name: one.function(**one.arguments) for one in SMALL["thm3-rollouts"].computations}
 
     def metrics(group, seed):
-        single = group.label == "uniform" and group.overrides["sampler.m"] == 1
-        return {"gap": (1.0 if single else worse[group.label]) * (1 + noise(group, seed)), "covered": True}
+        share = {"x0.5": 0.6, "x1": 1.0, "x2": 0.9}[group.name.rpartition("-")[2]]
+        coefficient = min(known[group.label]["C"], 1e6)
+        return {"gap": 1e-3 * share * (1 + noise(group, seed)) * coefficient**exponent, "covered": True}
 
     found = finished("thm3-rollouts", tmp_path, metrics)
-    assert [check["passed"] for check in found["checks"]] == [True, True, False, True, False]
-    rows = {(row["sampler"], row["m"]): row for row in found["numbers"]["rows"]}
-    assert len(rows) == 12
-    assert rows["clustered", 4]["relative to m = 1"] == pytest.approx(9.0)
-    assert rows["clustered", 4]["C"] == 4000.0
-    assert rows["uniform", 4]["rollouts"] == 16
-    assert rows["uniform", 1]["relative to m = 1"] == 1.0
+    assert found["numbers"]["exponents"]["correlated"]["value"] == pytest.approx(exponent)
+    assert found["numbers"]["exponents"]["uninformative"]["value"] == pytest.approx(exponent)
+    coverage, correlated, uninformative, rival, bound = (check["passed"] for check in found["checks"])
+    assert (coverage, correlated, uninformative, bound) == (True, exponent == 0.5, exponent == 0.5, True)
+    assert rival == (exponent != 0.5)
+    rows = {(row["kind"], row["mixing time / T"], row["m"], row["C"]): row for row in found["numbers"]["rows"]}
+    assert len(rows) == 9
+    infinite = rows["uninformative", 1.0, 1, "∞"]
+    assert infinite["bound"] == "∞"
+    assert "1 infinite, not drawn" in SMALL["thm3-rollouts"].draw(found["numbers"]).axes[0].get_title()
 
 
-def test_an_infinite_coefficient_is_said_and_not_drawn(tmp_path):
-    found = finished("thm3-rollouts", tmp_path)
-    found["numbers"]["rows"][3]["C of the drift"] = None
-    figure = SMALL["thm3-rollouts"].draw(found["numbers"])
-    assert "1 infinite, not drawn" in figure.axes[1].get_title()
+@pytest.mark.parametrize(("exponent", "passed"), [(-0.5, True), (-0.45, False), (-0.56, False)])
+def test_the_minimax_rate_is_neither_slower_nor_faster(tmp_path, exponent, passed):
+    def metrics(group, seed):
+        horizon, d = group.arguments.get("horizon", 1.0), group.arguments.get("dimension", 1)
+        return {"gap": (1 + noise(group, seed)) * horizon * d**2 * group.measurements**exponent, "covered": True}
+
+    found = finished("thm1-minimax", tmp_path, metrics)
+    one = found["numbers"]["series"][0]
+    assert one["slope"]["value"] == pytest.approx(exponent)
+    assert one["local"] == pytest.approx([exponent])
+    by_text = {check["criterion"]: check["passed"] for check in found["checks"]}
+    rates = [value for text, value in by_text.items() if "slope of log regret" in text]
+    assert rates == [passed] * 4
+    sweeps = {text[12]: value for text, value in by_text.items() if text.startswith("exponent of")}
+    assert sweeps == {"d": False, "T": True}  # the square of d is more than the bound allows
+
+
+def test_radii_that_items_compute_without_jax_are_those_of_the_learner():
+    from purectrl.theory.confidence import radius_of_list, ville_radius
+
+    for d, std in ((1, 1.0), (4, 0.25)):
+        arguments = {"dimension": d, "reward_std": std}
+        found = [thm1_minimax.beta({"learner.radius": kind}, arguments) for kind in ("anytime", "theorem")]
+        assert found == pytest.approx([ville_radius(2**d, 0.05, std), radius_of_list(2**d, 0.05, std)])
+    assert thm3_rollouts._beta() == pytest.approx(ville_radius(2, 0.05, thm3_rollouts.REWARD_STD))
 
 
 def test_the_closed_form_keeps_below_the_bound(tmp_path):
