@@ -28,12 +28,7 @@ DIFFUSION = math.sqrt(20.0)
 """g; the mixing time is 0.1."""
 M = 64
 """Measurements per rollout of the series with the largest N."""
-BASE, THEOREM, SWITCH, ROLLOUT = (
-    "PURE base",
-    "PURE base, radii of Theorem 1",
-    "PURE LowSwitch",
-    f"PURE LowRollout (m = {M})",
-)
+BASE, SWITCH, ROLLOUT = "PURE base", "PURE LowSwitch", f"PURE LowRollout (m = {M})"
 
 SWEPT = {"dimension": "d", "horizon": "T", "reward_std": "σ"}
 """Arguments of `circle` that are varied at one N, and their symbols."""
@@ -57,11 +52,10 @@ def item(
     quick: int = 8,
 ) -> Item:
     """All three algorithms over N, and Algorithm 3 over the dimension d, the horizon T and the noise at one N."""
-    swept = {"dimension": (1, 2, 4, 8), "horizon": (0.5, 1.0, 2.0, 4.0), "reward_std": (0.25, 0.5, 1.0, 2.0)}
+    swept = {"dimension": (1, 2, 4, 8), "horizon": (0.5, 1.0, 2.0), "reward_std": (0.5, 1.0, 2.0)}
     anytime, few = {"learner.radius": "anytime"}, {"sampler.m": M}
     rows: list[tuple[str, str, Mapping[str, Any], Sequence[int]]] = [
         (BASE, "pure-base", anytime, sizes),
-        (THEOREM, "pure-base", {"learner.radius": "theorem"}, sizes),
         (SWITCH, "pure-low-switch", anytime, sizes),
         (ROLLOUT, "pure-low-rollout", {**anytime, **few}, large_sizes),
     ]
@@ -242,7 +236,7 @@ def draw(numbers: Mapping[str, Any]) -> Figure:
             right.plot(middle, one["local"], "o-", color=COLOURS[index], markersize=5, linewidth=1.4)
         first, last = over[0], over[-1]
         left.plot(first["x"], first["bayes"], ":", color=COLOURS[0], linewidth=1.4, label=f"least possible, {BASE}")
-        left.plot(last["x"], last["bayes"], ":", color=COLOURS[3], linewidth=1.4, label="least possible, LowRollout")
+        left.plot(last["x"], last["bayes"], ":", color=COLOURS[2], linewidth=1.4, label="least possible, LowRollout")
         left.plot(first["x"], first["bounds"], "--", color=COLOURS[0], linewidth=1.2, label=f"bound, {BASE}")
         log_height(left)
         left.set(ylabel="average regret", title="regret, mean over seeds, 95% interval")

@@ -40,7 +40,14 @@ def _entry(
 
 PROBLEMS: dict[str, Entry] = {
     "finite": _entry("theory:finite", "a particle in a periodic potential, finite classes", "states", "finite classes"),
-    "lqr": _entry("theory:lqr", "linear drift in 1 to 4 dimensions", "states", "finite classes", "linear classes"),
+    "lqr": _entry(
+        "theory:lqr",
+        "linear drift in 1 to 4 dimensions",
+        "states",
+        "finite classes",
+        "linear classes",
+        "kernel classes",
+    ),
     "ou": _entry("theory:ou", "the Ornstein-Uhlenbeck process of Proposition 2", "states", "finite classes"),
     "circle": _entry("circle:circle", "Brownian motion on a circle, closed forms", "states", "finite classes"),
     "neural": _entry("theory:neural", "a pendulum whose drift is a network", "states", "neural classes"),

@@ -1,7 +1,7 @@
 """Problems of the theory: simulated diffusions with known truth, function classes that contain it, and exact suboptimality.
 
     finite    a particle on a washboard; lists of candidates
-    lqr       linear drift in one to four dimensions; lists of candidates, and linear classes
+    lqr       linear drift in one to four dimensions; lists of candidates, linear and, in one, kernel classes
     ou        the Ornstein-Uhlenbeck process of Proposition 2; lists of candidates, values by quadrature
     neural    a pendulum; networks for its drift
 
@@ -96,10 +96,10 @@ def lqr(
     drift: Drift = "drawn",
     steps: int = 40,
 ) -> TheoryProblem:
-    """Linear drift with a bounded reward in one to four dimensions, with lists of candidates and with linear classes.
+    """Linear drift with a bounded reward in one to four dimensions, with lists of candidates, linear and kernel classes.
 
     Main arguments:
-        dimension: d, one to four.
+        dimension: d, one to four; kernel classes are offered for one.
         horizon: T, the length of an episode.
         diffusion: g*, constant and known.
 
@@ -249,7 +249,9 @@ def _lqr_parts(horizon: float, diffusion: float, steps: int, dimension: int) -> 
     policies, initials = LinearPolicies(dimension, dimension), GaussianInitials(dimension, limit=0.0)
     initial: Initial = functools.partial(theory_classes.gaussian, jnp.zeros(dimension))
     value = remembered(true_value(system, steps, VALUE_PATHS, initial))
-    linear = continuous_models(system, policies, initials, rewards, steps, value, AscentSettings(), drifts=drifts)
+    kernels = functools.cache(lambda: theory_classes.lqr_kernel_classes()) if dimension == 1 else None
+    classes_on_offer = {"drifts": drifts, "kernels": kernels}
+    linear = continuous_models(system, policies, initials, rewards, steps, value, AscentSettings(), **classes_on_offer)
     return Parts(system, (-1.0, 1.0), truth, initial, value, simulated_models(system, classes, steps), linear)
 
 
