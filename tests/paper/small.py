@@ -23,6 +23,7 @@ from purectrl.paper import (
     thm1_coverage,
     thm1_minimax,
     thm1_rate,
+    thm2_dimension,
     thm2_switches,
     thm3_rollouts,
 )
@@ -55,6 +56,7 @@ SMALL = {
         (1024, 256), (4096, 1024), 1024, {"dimension": (1, 2), "horizon": (1.0, 2.0)}, seeds=5, quick=3
     ),
     "thm2-switches": fast(thm2_switches.item((32, 16, 8), (1.0, 10.0), seeds=3, quick=2)),
+    "thm2-dimension": thm2_dimension.item((1, 2), 64, seeds=5, quick=3),
     "thm3-rollouts": thm3_rollouts.item(64, (1, 2, 4), (1.0, 0.1), (0.1, 0.0), seeds=5, quick=3),
     "prop2-independency": prop2_independency.item(most=16),
     "neural-pendulum": fewer("neural-pendulum", seeds=2),

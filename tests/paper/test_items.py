@@ -24,6 +24,7 @@ def flat(group, seed):
     """Every run says the same but for its noise."""
     gap = 0.2 + 0.1 * noise(group, seed)
     theory = {"gap": gap, "covered": True, "radius_needed": 0.1 + gap, "gap_random": 2.0, "gap_final": 0.1}
+    theory |= {"determinant_doublings": 20.0}
     control = {"return": 1.0 - gap, "reward": 1.0 - gap, "reward_min": 0.5, "reward_after_5": 0.99, "solved": True}
     return theory | control | diffusion(1.0 - gap)
 
@@ -136,7 +137,9 @@ def sorted_curve(curve):
     return dict(zip(curve, sorted(curve.values()), strict=True))
 
 
-@pytest.mark.parametrize("name", ["thm1-rate", "thm1-minimax", "thm2-switches", "thm3-rollouts", "neural-pendulum"])
+@pytest.mark.parametrize(
+    "name", ["thm1-rate", "thm1-minimax", "thm2-switches", "thm2-dimension", "thm3-rollouts", "neural-pendulum"]
+)
 def test_every_item_of_the_theory_has_coverage_as_a_criterion(tmp_path, name):
     seeds = SMALL[name].seeds
 
@@ -201,6 +204,20 @@ def test_switches_are_linear_in_log_n_or_not(tmp_path, growth, linear):
     assert thresholds == pytest.approx({1.0: 0.6, 5.0: 3.0, 10.0: 6.0})
     if linear:
         assert found["numbers"]["linear_fit"][0] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("power", "passed"), [(0.5, True), (1.2, False)])
+def test_policy_changes_grow_with_the_dimension_or_not(tmp_path, power, passed):
+    def ledger(group, seed):
+        count = 4 * (group.arguments["dimension"] + 1) ** power
+        return {"updates": count, "policy_changes": count}
+
+    found = finished("thm2-dimension", tmp_path, ledger=ledger)
+    assert found["numbers"]["exponent"]["value"] == pytest.approx(power)
+    checks = {check["criterion"].split(" ")[0]: check["passed"] for check in found["checks"]}
+    assert checks["exponent"] == passed
+    assert checks["fewer"]
+    assert found["numbers"]["within"]["d = 1"]["y"] == [0, 0, 0, 0, 1, 3, 5]  # the invented records: one per 10 of 50
 
 
 @pytest.mark.parametrize("exponent", [0.5, 0.1])

@@ -16,7 +16,8 @@ from purectrl.runs.api import run
 from purectrl.theory.build import predicting
 from purectrl.theory.classes import RegressionData, TrueFunction
 from purectrl.theory.confidence import prequential_radius
-from purectrl.theory.kernel import choose_points, gaussian_kernel, information_gain, kernel_class, kernel_features
+from purectrl.theory.kernel import choose_points, gaussian_kernel, kernel_class, kernel_features
+from purectrl.theory.linear import information_gain
 from purectrl.theory.settings import KernelSets
 
 KERNEL = gaussian_kernel(np.array([0.4, 2.0]))

@@ -52,7 +52,7 @@ def item(
     quick: int = 8,
 ) -> Item:
     """All three algorithms over N, and Algorithm 3 over the dimension d, the horizon T and the noise at one N."""
-    swept = {"dimension": (1, 2, 4, 8), "horizon": (0.5, 1.0, 2.0), "reward_std": (0.5, 1.0, 2.0)}
+    swept = {"dimension": (1, 2, 4, 8), "horizon": (0.5, 2.0), "reward_std": (0.5, 2.0)}
     anytime, few = {"learner.radius": "anytime"}, {"sampler.m": M}
     rows: list[tuple[str, str, Mapping[str, Any], Sequence[int]]] = [
         (BASE, "pure-base", anytime, sizes),

@@ -7,6 +7,7 @@ coefficient C_{T,m} of Theorem 3 is finite and exact. `purectrl.systems.circle_s
 
 import functools
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +15,19 @@ import numpy as np
 from jax import Array
 
 from purectrl.core.errors import require
+from purectrl.core.keys import Key
+from purectrl.core.plan import Plan
 from purectrl.core.system import MeasurementModel
 from purectrl.problems.theory import Drift, Parts, check_arguments, make_problem
 from purectrl.systems import circle as circle_system
 from purectrl.systems.circle_statistics import Start, mean_bump
 from purectrl.theory.classes import Classes, FiniteClass, TrueFunction, Truth
+from purectrl.theory.linear import LinearClass
 from purectrl.theory.planning import Values
-from purectrl.theory.problem import TRUE_PATHS, FiniteModels, TheoryProblem, remembered, true_value
+from purectrl.theory.problem import TRUE_PATHS, ContinuousModels, FiniteModels, TheoryProblem, remembered, true_value
+
+OFFSET = 5.0
+"""The constant feature of the linear rewards: large, so that the true Θ is far inside its ball."""
 
 
 def circle(
@@ -34,7 +41,7 @@ def circle(
     drift: Drift = "drawn",
     steps: int = 8,
 ) -> TheoryProblem:
-    """Brownian motion on a circle, with 2^d candidate rewards. Values, suboptimality and C_{T,m} are exact.
+    """Brownian motion on a circle, with 2^d candidate rewards, or linear ones. Values, suboptimality and C_{T,m} are exact.
 
     Main arguments:
         dimension: d, the number of controls and of unknowns, one to eight.
@@ -57,6 +64,51 @@ def circle(
     require(start == "uniform" or dimension == 1, "start: opposite is the point where the one bump of dimension 1 is 0")
     parts = _circle_parts(dimension, horizon, diffusion, distance, start, steps)
     return make_problem("circle", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
+
+
+class ConstantControls:
+    """The policies of the linear classes of `circle`: any constant control u = tanh(w), w [d]."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+
+    def init(self, key: Key) -> np.ndarray:
+        """A random member."""
+        return key.generator().normal(size=self.dimension).astype(np.float32)
+
+    def apply(self, parameters: Array, x: Array) -> Array:
+        """The control u [d]."""
+        return jnp.tanh(parameters)
+
+
+class Anywhere:
+    """The one initial distribution: uniform on the circle."""
+
+    def init(self, key: Key) -> np.ndarray:
+        """No parameters."""
+        return np.zeros(0, np.float32)
+
+    def apply(self, parameters: Array, key: Array) -> Array:
+        """A draw of x(0) [1]."""
+        return _uniform_angle(parameters, key)
+
+
+def _linear_models(dimension: int, horizon: float, distance: float) -> tuple[ContinuousModels, np.ndarray]:
+    """One drift, rewards linear in (OFFSET, u_j ψ_j(x)) within a ball of radius one, constant controls; and the true Θ.
+
+    θ* = (1/(2 OFFSET), −η, …, −η). A constant control u is worth T(1/2 − η Σ u_j/2), so all values are exact.
+    """
+    theta = np.array([[0.5 / OFFSET], *[[-distance]] * dimension], np.float32)
+    features = lambda x, u: jnp.concatenate([jnp.full(1, OFFSET), u * circle_system.bumps(dimension, x)])  # noqa: E731
+    rewards = LinearClass(features, 1.0, feature_bound=math.sqrt(OFFSET**2 + dimension))
+    drifts = LinearClass(lambda x, u: jnp.zeros(1), 1.0, outputs=1)
+
+    def value(plan: Plan) -> tuple[Array, Array]:
+        control = plan.policy(jnp.zeros(1), 0.0)
+        return horizon * (0.5 - distance * jnp.sum(control) / 2), jnp.float32(0.0)
+
+    search = lambda: (horizon * (0.5 + distance * dimension / 2), 0.0, horizon / 2)  # noqa: E731
+    return ContinuousModels(ConstantControls(dimension), Anywhere(), rewards, value, search, drifts=drifts), theta
 
 
 def _uniform_angle(_: Array, key: Array) -> Array:
@@ -84,11 +136,14 @@ def _circle_parts(dimension: int, horizon: float, diffusion: float, distance: fl
     table = horizon * (0.5 + distance * worth * agreement)[:, None, None, :]
     exact = Values(table[..., -1:], error=0.0)
     initial = functools.partial(classes.initials.apply, 0)
+    linear, theta = _linear_models(dimension, horizon, distance)
+    nothing = np.zeros((1, 1), np.float32)
     return Parts(
         system,
         (-1.0, 1.0),
-        Truth(TrueFunction(system.drift, 0), TrueFunction(system.reward, len(thetas) - 1)),
+        Truth(TrueFunction(system.drift, 0, nothing), TrueFunction(system.reward, len(thetas) - 1, theta)),
         initial,
         remembered(true_value(system, steps, TRUE_PATHS, initial)),
         FiniteModels(classes, lambda paths: Values(table, error=0.0), lambda: exact, exact=True),
+        linear if start == "uniform" else None,
     )

@@ -7,7 +7,7 @@
     f = Σ_j a_j k(z_j, ·)           a member: f = ⟨Θ, φ⟩ with φ(z) = L⁻¹ k(Z, z), where L Lᵀ = k(Z, Z)
     ‖f‖_k ≤ R                       ‖Θ‖ ≤ R: the norm of the space is that of Θ
     ridge regression, λ             the posterior mean of a Gaussian process with kernel k_Z and noise λ
-    γ_n = ½ log det(I + K_n/λ)      information_gain; K_n is the kernel matrix of the measurements
+    γ_n = ½ log det(I + K_n/λ)      `purectrl.theory.linear.information_gain`; K_n is the kernel matrix of the measurements
 
 On this span everything is exact: it is the space of the kernel k_Z(z, z') = ⟨φ(z), φ(z')⟩, and a linear class with features
 φ, so least squares, confidence sets and the planner are those of `purectrl.theory.linear` and cost the same at any n. Of the
@@ -24,7 +24,7 @@ from jax import Array
 from purectrl.core.errors import require
 from purectrl.theory.classes import TrueFunction
 from purectrl.theory.features import Features
-from purectrl.theory.linear import LinearClass, Statistics
+from purectrl.theory.linear import LinearClass
 
 Kernel = Callable[[Array, Array], Array]
 """(z [d + k], z' [d + k]) -> k(z, z'), positive definite."""
@@ -109,17 +109,6 @@ def kernel_class(
 
     largest = float(np.sqrt((rows**2).sum(axis=1).max()))
     return LinearClass(features, bound, outputs, feature_bound=largest, true_parameter=parameter)
-
-
-def information_gain(statistics: Statistics, ridge: float) -> float:
-    """γ_n = ½ log det(I + K_n/λ) of the measurements, by det(I + ΦΦᵀ/λ) = det(I + ΦᵀΦ/λ).
-
-    The determinant has doubled 2γ_n / log 2 times since the start: how often an algorithm updates that waits for that.
-
-    >>> round(information_gain(Statistics(3.0 * np.eye(2), np.zeros((2, 1)), 0.0), ridge=1.0), 4)  # log 4
-    1.3863
-    """
-    return float(np.linalg.slogdet(np.eye(len(statistics.gram)) + statistics.gram / ridge)[1] / 2)
 
 
 def _gram(kernel: Kernel, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -282,6 +282,17 @@ def _least_in_ball(values: np.ndarray, target: np.ndarray, bound: float) -> np.n
     return (w * (values[..., None] * w - 2 * target)).sum(axis=(1, 2))
 
 
+def information_gain(statistics: Statistics, ridge: float) -> float:
+    """γ_n = ½ log det(I + K_n/λ) of the measurements, K_n = ΦΦᵀ, by det(I + ΦΦᵀ/λ) = det(I + ΦᵀΦ/λ).
+
+    The determinant has doubled 2γ_n / log 2 times since the start: how often an algorithm updates that waits for that.
+
+    >>> round(information_gain(Statistics(3.0 * np.eye(2), np.zeros((2, 1)), 0.0), ridge=1.0), 4)  # log 4
+    1.3863
+    """
+    return float(np.linalg.slogdet(np.eye(len(statistics.gram)) + statistics.gram / ridge)[1] / 2)
+
+
 def gauge(confidence_set: LinearConfidenceSet, direction: Array) -> Array:
     """The length of `direction` [p, o] from the center, in units of the distance to the boundary of the set: below 1 inside.
 

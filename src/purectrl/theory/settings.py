@@ -110,7 +110,7 @@ class LinearSets(_AscentSets):
 
         models = problem.continuous if isinstance(problem, TheoryProblem) else None
         if not isinstance(problem, TheoryProblem) or models is None or models.drifts is None:
-            raise _unsupported("linear-sets", "linear classes of drifts and rewards", problem, "lqr")
+            raise _unsupported("linear-sets", "linear classes of drifts and rewards", problem, "lqr, circle")
         return linear_learner(self, models, problem.system, problem.steps, problem.noise_std, budget.measurements)
 
 
