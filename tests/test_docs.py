@@ -358,9 +358,9 @@ NOT_IN_THE_REFERENCE = {
         "paper.diffusion_frequency",
         "paper.diffusion_labels", "paper.diffusion_main", "paper.diffusion_regimes", "paper.diffusion_samples",
         "paper.diffusion_updates",
-        "paper.groups", "paper.league",
-        "paper.neural_pendulum", "paper.output", "paper.prop2_independency", "paper.thm1_coverage",
-        "paper.thm1_rate", "paper.thm2_switches", "paper.thm3_rollouts",
+        "paper.groups", "paper.league", "paper.neural_pendulum", "paper.output", "paper.prop2_independency",
+        "paper.thm1_coverage", "paper.thm1_minimax", "paper.thm1_rate", "paper.thm2_dimension", "paper.thm2_switches",
+        "paper.thm3_rollouts",
     ],
     "the inside of `purectrl report`": [
         "report.page.curves", "report.page.discover", "report.page.document", "report.page.episodes", "report.page.media",

@@ -48,6 +48,7 @@ class LearnerEntry(NamedTuple):
 LEARNERS: dict[str, LearnerEntry] = {
     "finite-sets": LearnerEntry("purectrl.theory.settings:FiniteSets", frozenset({"finite classes"})),
     "linear-sets": LearnerEntry("purectrl.theory.settings:LinearSets", frozenset({"linear classes"})),
+    "kernel-sets": LearnerEntry("purectrl.theory.settings:KernelSets", frozenset({"kernel classes"})),
     "neural-sets": LearnerEntry("purectrl.theory.settings:NeuralSets", frozenset({"neural classes"})),
     "enode": LearnerEntry("purectrl.control.settings:Enode", frozenset({"states"})),
     "trajectory": LearnerEntry("purectrl.control.trajectory_settings:Trajectory", frozenset({"states"})),
@@ -283,7 +284,7 @@ class AlgorithmEntry(NamedTuple):
         return (self.make.__doc__ or "").splitlines()[0]
 
 
-_SETS = ("finite-sets", "linear-sets", "neural-sets")
+_SETS = ("finite-sets", "linear-sets", "kernel-sets", "neural-sets")
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
     "pure-base": AlgorithmEntry(pure_base, _SETS),

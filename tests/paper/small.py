@@ -21,19 +21,13 @@ from purectrl.paper import (
     make_item,
     prop2_independency,
     thm1_coverage,
+    thm1_minimax,
     thm1_rate,
+    thm2_dimension,
     thm2_switches,
     thm3_rollouts,
 )
 from purectrl.runs.sweep import local
-
-
-def coefficient(overrides, **effort):
-    """Replaces the simulation of C_{T,m}: m for spread measurements, 1000 m for clustered ones."""
-    clustered = overrides["sampler"] == "windows"
-    m = round(overrides["sampler.length"] / overrides["sampler.step"]) if clustered else overrides["sampler.m"]
-    value = m * (1000.0 if clustered else 1.0)
-    return {"m": m, "value": value, "error": 0.1 * value, "drift": value / 2, "drift_error": 0.05 * value}
 
 
 def fast(item):
@@ -58,8 +52,10 @@ def fewer(name, seeds, most=None):
 SMALL = {
     "thm1-coverage": fast(thm1_coverage.item(linear=8, m=2, finite=40, seeds=20, quick=3)),
     "thm1-rate": fast(thm1_rate.item((4096, 1024, 256), (1024, 256), seeds=5, quick=3)),
+    "thm1-minimax": thm1_minimax.item((1024, 256), (4096, 1024), seeds=5, quick=3),
     "thm2-switches": fast(thm2_switches.item((32, 16, 8), (1.0, 10.0), seeds=3, quick=2)),
-    "thm3-rollouts": fast(thm3_rollouts.item(64, (1, 2, 4), seeds=5, quick=3, coefficient=coefficient)),
+    "thm2-dimension": thm2_dimension.item((1, 2), 64, seeds=5, quick=3),
+    "thm3-rollouts": thm3_rollouts.item(64, (1, 2, 4), (1.0, 0.1), (0.1, 0.0), seeds=5, quick=3),
     "prop2-independency": prop2_independency.item(most=16),
     "neural-pendulum": fewer("neural-pendulum", seeds=2),
     "control-main": fewer("control-main", seeds=4, most={"pure-enode": 3, "enode": 2}),

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from small import SMALL, make, noise, pretend
 
 from purectrl.core import InputError, StoreError
-from purectrl.paper import ITEMS, load_item
+from purectrl.paper import ITEMS, load_item, thm1_minimax, thm3_rollouts
 from purectrl.paper.item import Group, Item
 from purectrl.paper.load import load_runs
 from purectrl.paper.output import write_item
@@ -24,6 +24,7 @@ def flat(group, seed):
     """Every run says the same but for its noise."""
     gap = 0.2 + 0.1 * noise(group, seed)
     theory = {"gap": gap, "covered": True, "radius_needed": 0.1 + gap, "gap_random": 2.0, "gap_final": 0.1}
+    theory |= {"determinant_doublings": 20.0}
     control = {"return": 1.0 - gap, "reward": 1.0 - gap, "reward_min": 0.5, "reward_after_5": 0.99, "solved": True}
     return theory | control | diffusion(1.0 - gap)
 
@@ -136,7 +137,9 @@ def sorted_curve(curve):
     return dict(zip(curve, sorted(curve.values()), strict=True))
 
 
-@pytest.mark.parametrize("name", ["thm1-rate", "thm2-switches", "thm3-rollouts", "neural-pendulum"])
+@pytest.mark.parametrize(
+    "name", ["thm1-rate", "thm1-minimax", "thm2-switches", "thm2-dimension", "thm3-rollouts", "neural-pendulum"]
+)
 def test_every_item_of_the_theory_has_coverage_as_a_criterion(tmp_path, name):
     seeds = SMALL[name].seeds
 
@@ -203,28 +206,60 @@ def test_switches_are_linear_in_log_n_or_not(tmp_path, growth, linear):
         assert found["numbers"]["linear_fit"][0] == pytest.approx(4.0)
 
 
-def test_rollouts_are_compared_with_one_uniform_measurement(tmp_path):
-    worse = {"uniform": 1.2, "equidistant": 1.6, "clustered": 9.0, "at-the-start": 0.9}
+@pytest.mark.parametrize(("plans", "passed"), [((4, 5), True), ((4, 7), False)])
+def test_policy_changes_grow_with_the_dimension_or_not(tmp_path, plans, passed):
+    def ledger(group, seed):
+        count = plans[group.arguments["dimension"] - 1] - 1  # the first plan is no change
+        return {"updates": count, "policy_changes": count}
+
+    found = finished("thm2-dimension", tmp_path, ledger=ledger)
+    assert found["numbers"]["exponent"]["value"] == pytest.approx(math.log(plans[1] / plans[0]) / math.log(3 / 2))
+    checks = {check["criterion"].split(" ")[0]: check["passed"] for check in found["checks"]}
+    assert checks["exponent"] == passed
+    assert checks["fewer"]
+    assert found["numbers"]["within"]["d = 1"]["y"] == [0, 0, 0, 0, 1, 3, 5]  # the invented records: one per 10 of 50
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.1])
+def test_the_regret_grows_as_a_power_of_c_or_not(tmp_path, exponent):
+    known = {one.name: one.function(**one.arguments) for one in SMALL["thm3-rollouts"].computations}
 
     def metrics(group, seed):
-        single = group.label == "uniform" and group.overrides["sampler.m"] == 1
-        return {"gap": (1.0 if single else worse[group.label]) * (1 + noise(group, seed)), "covered": True}
+        coefficient = min(known[group.label]["C"], 1e6)
+        return {"gap": 1e-3 * (1 + noise(group, seed)) * coefficient**exponent, "covered": True}
 
     found = finished("thm3-rollouts", tmp_path, metrics)
-    assert [check["passed"] for check in found["checks"]] == [True, True, False, True, False]
-    rows = {(row["sampler"], row["m"]): row for row in found["numbers"]["rows"]}
-    assert len(rows) == 12
-    assert rows["clustered", 4]["relative to m = 1"] == pytest.approx(9.0)
-    assert rows["clustered", 4]["C"] == 4000.0
-    assert rows["uniform", 4]["rollouts"] == 16
-    assert rows["uniform", 1]["relative to m = 1"] == 1.0
+    assert found["numbers"]["exponents"]["correlated"]["value"] == pytest.approx(exponent)
+    assert found["numbers"]["exponents"]["uninformative"]["value"] == pytest.approx(exponent)
+    coverage, correlated, uninformative, rival, bound = (check["passed"] for check in found["checks"])
+    assert (coverage, correlated, uninformative, bound) == (True, exponent == 0.5, exponent == 0.5, True)
+    assert rival == (exponent != 0.5)
+    rows = {(row["kind"], row["mixing time / T"], row["m"], row["C"]): row for row in found["numbers"]["rows"]}
+    assert len(rows) == 9
+    infinite = rows["uninformative", 1.0, 1, "∞"]
+    assert infinite["bound"] == "∞"
+    assert "1 infinite, not drawn" in SMALL["thm3-rollouts"].draw(found["numbers"]).axes[0].get_title()
 
 
-def test_an_infinite_coefficient_is_said_and_not_drawn(tmp_path):
-    found = finished("thm3-rollouts", tmp_path)
-    found["numbers"]["rows"][3]["C of the drift"] = None
-    figure = SMALL["thm3-rollouts"].draw(found["numbers"])
-    assert "1 infinite, not drawn" in figure.axes[1].get_title()
+@pytest.mark.parametrize(("exponent", "passed"), [(-0.5, True), (-0.45, False), (-0.56, False)])
+def test_the_minimax_rate_is_neither_slower_nor_faster(tmp_path, exponent, passed):
+    def metrics(group, seed):
+        return {"gap": (1 + noise(group, seed)) * group.measurements**exponent, "covered": True}
+
+    found = finished("thm1-minimax", tmp_path, metrics)
+    one = found["numbers"]["series"][0]
+    assert one["slope"]["value"] == pytest.approx(exponent)
+    assert one["local"] == pytest.approx([exponent])
+    by_text = {check["criterion"]: check["passed"] for check in found["checks"]}
+    rates = [value for text, value in by_text.items() if "slope of log regret" in text]
+    assert rates == [passed] * 3
+
+
+def test_radii_that_items_compute_without_jax_are_those_of_the_learner():
+    from purectrl.theory.confidence import ville_radius
+
+    assert ville_radius(2, 0.05) == pytest.approx(thm1_minimax.BETA)
+    assert thm3_rollouts._beta() == pytest.approx(ville_radius(2, 0.05, thm3_rollouts.REWARD_STD))
 
 
 def test_the_closed_form_keeps_below_the_bound(tmp_path):

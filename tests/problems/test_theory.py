@@ -356,7 +356,7 @@ def test_a_neural_learner_does_not_look_ahead_and_says_so_before_anything_runs()
         (
             LinearSets(),
             ou,
-            "linear-sets needs linear classes of drifts and rewards; 'ou' offers none; .* the problem lqr",
+            "linear-sets needs linear classes of drifts and rewards; 'ou' offers none; .* one of the problems lqr, circle",
         ),
         (LinearSets(), neural, "linear-sets needs linear classes of drifts and rewards; 'neural' offers none"),
         (NeuralSets(), lqr, "neural-sets needs a network architecture for the drift; 'lqr' offers none"),

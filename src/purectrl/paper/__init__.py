@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ITEMS: Mapping[str, str] = {
     "thm1-coverage": "purectrl.paper.thm1_coverage",
     "thm1-rate": "purectrl.paper.thm1_rate",
+    "thm1-minimax": "purectrl.paper.thm1_minimax",
     "thm2-switches": "purectrl.paper.thm2_switches",
+    "thm2-dimension": "purectrl.paper.thm2_dimension",
     "thm3-rollouts": "purectrl.paper.thm3_rollouts",
     "prop2-independency": "purectrl.paper.prop2_independency",
     "neural-pendulum": "purectrl.paper.neural_pendulum",

@@ -1,161 +1,231 @@
-"""Theorem 3: the effect of several measurements per rollout on the regret, beside the coefficient C_{T,m}.
+"""Theorem 3: whether the regret of m measurements per rollout grows as sqrt(C_{T,m}), on a circle, where C is known.
 
-C_{T,m} is a supremum over F, R and the past. The rewards of `ou` are bumps and its states unbounded: a past far from all
-bumps leaves nothing to tell two rewards apart, so C_{T,m} = ∞ for every sampler with m > 1, and Theorem 3 says nothing
-there. What is drawn is its part over the drifts, C_{T,m,F}.
+C is a supremum over pasts. It is large for two reasons, which the item separates:
+
+    correlated      Episodes start anywhere, and m equidistant measurements of an episode are dependent: the more, the
+                    slower the mixing. On average over episodes they say as much as independent ones.
+    uninformative   Episodes start where nothing is to be learned, and one measurement is taken soon after: it says 1/C
+                    of what one at a uniform time says.
+
+The rival predictor is the design effect 1 + (m − 1)ρ of survey sampling. In every setting the two rewards have the distance
+that takes half of the measurements to decide, about the worst for the regret: nearer ones cost less, farther ones are told
+apart sooner. The theorem's sqrt(C/N) is a bound over all distances.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from purectrl.paper.coverage import coverage_check, covered
-from purectrl.paper.figures import (
-    CRITERION,
-    Axes,
-    Figure,
-    label_sizes,
-    legend_below,
-    log_height,
-    panels,
-    scatter,
-    series,
-)
+import numpy as np
+
+from purectrl.core.samplers import Equidistant, ExponentialGaps, Sampler, Uniform, Windows
+from purectrl.paper.coverage import DELTA, coverage_check, covered
+from purectrl.paper.figures import CRITERION, Axes, Figure, legend_below, log_height, panels, scatter
 from purectrl.paper.item import Computation, Group, Item
-from purectrl.paper.load import KEY, Runs, by_label, curve, gap
+from purectrl.paper.load import KEY, Runs, budget, gap, matrix
 from purectrl.paper.results import Analysis, Check, Table
-from purectrl.paper.statistics import Interval, mean, ratio
+from purectrl.paper.statistics import Interval, mean, ratio, slope
+from purectrl.systems.circle_statistics import Start, design_effect, independency_circle, measured_information
 
-SPREAD = ("uniform", "equidistant")
-"""Samplers that spread their measurements over the episode."""
-CLUSTERED = ("clustered", "at-the-start")
-"""Samplers that take all measurements within a short window: anywhere in the episode, or at its start."""
-MAX_RATIO = 1.5
-"""Criterion: the regret is at most this many times that of one uniform measurement per rollout."""
-STEP = 0.01
-"""Time between two measurements of a window."""
-SIMULATION: Mapping[str, int] = {"pasts": 32, "futures": 256, "pool": 2048}
-"""Size of the simulation of C_{T,m}, which varies over many powers of ten."""
-
-
-def independency(problem: str, overrides: Mapping[str, Any], **counts: int) -> dict[str, Any]:
-    """C_{T,m} and C_{T,m,F} of the sampler of a run with pure-low-rollout and these overrides."""
-    from purectrl.problems.coefficients import independency_of
-    from purectrl.runs.spec import RunSpec
-
-    sampler = RunSpec.of(problem, "pure-low-rollout", overrides=overrides).algorithm.sampler
-    return independency_of(problem, {}, sampler, **counts)
+REWARD_STD = 0.04
+"""Standard deviation of a measured reward: small, so that distances fit into [0, 1/2] for C up to some hundred."""
+RATE, WITHIN = 0.5, 0.1
+"""The exponent of C in the theorem, and how far an estimate may be from it."""
+CORRELATED, UNINFORMATIVE = "correlated", "uninformative"
 
 
 def item(
-    N: int = 2**13,
-    counts: Sequence[int] = (1, 2, 4, 8, 16),
-    seeds: int = 10,
-    quick: int = 4,
-    coefficient: Callable[..., Any] = independency,
+    N: int = 1000,
+    counts: Sequence[int] = (1, 5, 20, 100),
+    mixing: Sequence[float] = (10.0, 1.0, 0.1),
+    gaps: Sequence[float] = (0.1, 0.03, 0.01, 0.0),
+    seeds: int = 100,
+    quick: int = 40,
 ) -> Item:
-    """Algorithm 3 with samplers that spread their measurements and with samplers that do not. The system is that of
-    Proposition 2, where x(0) = 0 contains no information about the drift; the radii are anytime-valid."""
-    radius = {"learner.radius": "anytime"}
-    groups = [
-        Group(f"{label}-m{m}", label, "ou", "pure-low-rollout", {}, {**radius, **_sampler(label, m)}, N)
-        for label in (*SPREAD, *CLUSTERED)
-        for m in counts
-    ]
+    """Algorithm 3 on `circle` with anytime-valid sets: m equidistant measurements, m up to N/10, for several mixing times in
+    units of T; and one measurement after an exponential time of several means, of which zero is the start itself."""
+    settings = [(f"tau{tau:g}-m{m}", {"m": m, "mixing": tau, "start": "uniform"}) for tau in mixing for m in counts]
+    settings += [("opposite", {"m": 1, "mixing": 1.0, "start": "opposite"})]
+    settings += [(f"opposite-gap{one:g}", {"m": 1, "mixing": 1.0, "start": "opposite", "gap": one}) for one in gaps]
+    groups = []
+    for name, setting in settings:
+        informative = coefficients(**setting)["information"] > 0
+        arguments = {
+            "diffusion": _diffusion(setting["mixing"]),
+            "distance": _half_way(N, setting) if informative else 0.5,
+            "start": setting["start"],
+            "reward_std": REWARD_STD,
+        }
+        overrides = {"learner.radius": "anytime", "learner.delta": DELTA, **_overrides(setting)}
+        groups.append(Group(name, name, "circle", "pure-low-rollout", arguments, overrides, N))
     return Item(
         "thm3-rollouts",
-        "Theorem 3: m measurements per rollout need N/m rollouts; the regret grows with the coefficient C_{T,m}",
+        "Theorem 3: m measurements per rollout need N/m rollouts; whether the regret grows as the square root of C_{T,m}",
         analyze,
         draw,
         tuple(groups),
         seeds,
         quick,
-        cost="about 8 minutes on two cores, 6 with --quick",
-        computations=tuple(
-            Computation(group.name, coefficient, {"problem": "ou", "overrides": dict(group.overrides), **SIMULATION})
-            for group in groups
+        cost="about 5 minutes of computing, 2 with --quick, halved on two cores",
+        computations=tuple(Computation(name, coefficients, setting) for name, setting in settings),
+    )
+
+
+def coefficients(m: int, mixing: float, start: Start, gap: float | None = None) -> dict[str, float]:
+    """C_{T,m}, the design effect, and E ψ² at a measurement, for T = 1."""
+    sampler, diffusion = _sampler(m, start, gap), _diffusion(mixing)
+    return {
+        "C": independency_circle(sampler, diffusion, 1.0, start),
+        "design_effect": design_effect(m, diffusion, 1.0),
+        "information": measured_information(sampler, diffusion, 1.0, start),
+    }
+
+
+def _sampler(m: int, start: Start, gap: float | None) -> Sampler:
+    if start == "uniform":
+        return Equidistant(m)
+    if gap is None:
+        return Uniform(m)
+    return ExponentialGaps(m, gap) if gap > 0 else Windows(count=1, length=0.01, step=0.01, from_start=True)
+
+
+def _overrides(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """The same sampler as overrides of a run."""
+    if setting["start"] == "uniform":
+        return {"sampler": "equidistant", "sampler.m": setting["m"]}
+    if "gap" not in setting:
+        return {"sampler": "uniform", "sampler.m": 1}
+    if setting["gap"] > 0:
+        return {"sampler": "exponential-gaps", "sampler.m": 1, "sampler.mean_gap": setting["gap"]}
+    window = {"sampler.count": 1, "sampler.length": 0.01, "sampler.step": 0.01, "sampler.from_start": True}
+    return {"sampler": "windows", **window}
+
+
+def _diffusion(mixing: float) -> float:
+    """g with the mixing time 2/g²."""
+    return math.sqrt(2 / mixing)
+
+
+def _beta() -> float:
+    """β_R of two rewards (`purectrl.theory.confidence.ville_radius`): the list of item groups must not load JAX."""
+    return 2 * REWARD_STD**2 * math.log(2 / (DELTA / 2))
+
+
+def _half_way(N: int, setting: Mapping[str, Any]) -> float:
+    """η with which N/2 measurements exclude the wrong reward on average: 4η² E ψ² · N/2 = β_R."""
+    return math.sqrt(_beta() / (2 * coefficients(**setting)["information"] * N))
+
+
+def analyze(found: Mapping[str, Runs], computed: Mapping[str, Any]) -> Analysis:
+    """The regret of every setting, beside C and the design effect, and relative to C = 1."""
+    rows = []
+    for name, runs in found.items():
+        setting, known = computed[name]["arguments"], computed[name]["value"]
+        kind = CORRELATED if setting["start"] == "uniform" else UNINFORMATIVE
+        same = "-".join([*name.split("-")[:-1], "m1"]) if kind == CORRELATED else "opposite"
+        coefficient = math.inf if known["C"] is None else known["C"]  # null is infinity in JSON
+        rows.append(
+            {
+                "kind": kind,
+                "mixing time / T": setting["mixing"],
+                "m": setting["m"],
+                "rollouts": int(mean(runs.ledger("rollouts"))),
+                "C": coefficient if math.isfinite(coefficient) else "∞",
+                "design effect": known["design_effect"],
+                "covered": f"{int(covered(runs).sum())}/{len(runs.seeds)}",
+                "regret": mean(gap(runs)),
+                **ratio(KEY.child("relative", name), gap(runs), gap(found[same])).columns("relative to C = 1"),
+                "bound": _bound(budget(runs), setting["m"], coefficient),
+            }
+        )
+    slopes = {kind: _exponent(kind, list(found.values()), rows) for kind in (CORRELATED, UNINFORMATIVE)}
+    checks = (coverage_check(found), *_checks(rows, slopes))
+    numbers = {"rows": rows, "exponents": {kind: one._asdict() for kind, one in slopes.items()}}
+    return Analysis(numbers, Table.of(rows), checks)
+
+
+def _exponent(kind: str, found: Sequence[Runs], rows: Sequence[Mapping[str, Any]]) -> Interval:
+    """The exponent of C in the regret relative to C = 1, by least squares over the settings of a kind with finite C."""
+    chosen = [
+        (row["C"], runs) for row, runs in zip(rows, found, strict=True) if row["kind"] == kind and row["C"] != "∞"
+    ]
+    coefficients = np.array([coefficient for coefficient, _ in chosen])
+    return slope(KEY.child("exponent", kind), coefficients, matrix([runs for _, runs in chosen], gap))
+
+
+def _bound(N: int, m: int, coefficient: float) -> float | str:
+    """Theorem 3's bound with the factor one: d_R = 1 for two rewards, d_F = 0 for one drift."""
+    from purectrl.theory.complexity import Smoothness, suboptimality_low_rollout
+
+    if not math.isfinite(coefficient):
+        return "∞"
+    smooth = Smoothness(horizon=1.0, drift=0.0, diffusion=0.0, reward=1.0, policy=0.0)
+    sizes = {"dim_drift": 0, "dim_reward": 1, "beta_drift": 1.0, "beta_reward": _beta()}
+    return suboptimality_low_rollout(smooth, N, m, coefficient, **sizes)
+
+
+def _checks(rows: Sequence[Mapping[str, Any]], slopes: Mapping[str, Interval]) -> tuple[Check, ...]:
+    finite = [row for row in rows if row["C"] != "∞"]
+    tight = max(finite, key=lambda row: row["regret"] / row["bound"])
+    share = tight["regret"] / tight["bound"]
+    far = [row for row in finite if row["kind"] == CORRELATED and row["m"] > 1]
+    errors = {
+        name: math.sqrt(mean(np.log([row["relative to C = 1"] / math.sqrt(row[name]) for row in far]) ** 2))
+        for name in ("C", "design effect")
+    }
+    hypotheses = [
+        Check(
+            f"{kind} measurements: regret ∝ C^{RATE:g}, exponent within {WITHIN:g} of it",
+            f"{found:.3f} for C = 1 to {max(row['C'] for row in finite if row['kind'] == kind):,.0f}",
+            abs(found.value - RATE) <= WITHIN,
+        )
+        for kind, found in slopes.items()
+    ]
+    return (
+        *hypotheses,
+        Check(
+            "correlated measurements: the root of the design effect is nearer to the regret than that of C",
+            f"typical factor {math.exp(errors['design effect']):.3g} against {math.exp(errors['C']):.3g}",
+            errors["design effect"] < errors["C"],
+        ),
+        Check(
+            "regret at most Theorem 3's bound with the factor one, in every setting with finite C",
+            f"at most {share:.3f} of it, at C = {tight['C']:.3g}, m = {tight['m']}",
+            share <= 1,
         ),
     )
 
 
-def _sampler(label: str, m: int) -> dict[str, Any]:
-    """The overrides of a sampler with m measurements per episode."""
-    if label in SPREAD:
-        return {"sampler": label, "sampler.m": m}
-    window = {"sampler": "windows", "sampler.count": 1, "sampler.length": m * STEP, "sampler.step": STEP}
-    return window | ({"sampler.from_start": True} if label == "at-the-start" else {})
-
-
-def analyze(found: Mapping[str, Runs], computed: Mapping[str, Any]) -> Analysis:
-    """Regret of every sampler and m, beside C_{T,m} and relative to one uniform measurement per rollout."""
-    single = gap(found["uniform-m1"])
-    coefficients = {name: entry["value"] for name, entry in computed.items()}
-    rows = [
-        {
-            "sampler": runs.group.label,
-            "m": coefficients[name]["m"],
-            "rollouts": int(mean(runs.ledger("rollouts"))),
-            "C": _shown(coefficients[name]["value"]),
-            "C of the drift": coefficients[name]["drift"],
-            "sd of C of the drift": coefficients[name]["drift_error"],
-            "covered": int(covered(runs).sum()),
-            "regret": mean(gap(runs)),
-            **ratio(KEY.child("ratio", name), gap(runs), single).columns("relative to m = 1"),
-        }
-        for name, runs in found.items()
-    ]
-    per_rollout = lambda runs: coefficients[runs.group.name]["m"]  # noqa: E731
-    curves = {label: curve(groups, per_rollout, gap, label) for label, groups in by_label(found).items()}
-    checks = (coverage_check(found), *_checks(rows))
-    return Analysis({"rows": rows, "regret": curves, "single": mean(single)}, Table.of(rows), checks)
-
-
-def _shown(coefficient: float | None) -> float | str:
-    """A coefficient in a table: None is infinity in JSON."""
-    return "∞" if coefficient is None else coefficient
-
-
-def _checks(rows: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
-    """The worst m > 1 of every sampler that spreads its measurements, and the best m > 1 of every other."""
-    checks = []
-    for sampler in (*SPREAD, *CLUSTERED):
-        several = [row for row in rows if row["sampler"] == sampler and row["m"] > 1]
-        row = (max if sampler in SPREAD else min)(several, key=lambda row: row["relative to m = 1"])
-        found = Interval(row["relative to m = 1"], row["95% low"], row["95% high"])
-        if sampler in SPREAD:
-            limit = f"regret at most {MAX_RATIO} times that of one uniform measurement per rollout, for every m > 1"
-            observed, passed = f"at worst {found:.2f}", found.value <= MAX_RATIO
-        else:
-            limit = "worse than one uniform measurement per rollout, for every m > 1"
-            observed, passed = f"at least {found:.3g} times", found.low > 1
-        checks.append(Check(f"{sampler}: {limit}", f"{observed}, at m = {row['m']}", passed))
-    return tuple(checks)
-
-
 def draw(numbers: Mapping[str, Any]) -> Figure:
-    """The regret over m, and over the part of C_{T,m} that concerns the drift."""
-    with panels(2, height=4.4) as (figure, (left, right)):
-        for index, (sampler, points) in enumerate(numbers["regret"].items()):
-            series(left, points, index, sampler)
-            rows = [row for row in numbers["rows"] if row["sampler"] == sampler]
-            _scatter_finite(right, points, [row["C of the drift"] for row in rows], index, sampler)
-        for axes in (left, right):
-            axes.axhline(
-                MAX_RATIO * numbers["single"], **CRITERION, label=f"criterion: {MAX_RATIO} times uniform, m = 1"
-            )
-            axes.set_ylabel("average regret")
+    """The regret relative to C = 1, left over C beside sqrt(C), right over the design effect beside its root."""
+    with panels(2, height=4.6) as (figure, (left, right)):
+        rows = numbers["rows"]
+        labels = list(dict.fromkeys(map(_label, rows)))
+        for index, label in enumerate(labels):
+            series = [row for row in rows if _label(row) == label]
+            _points(left, [row for row in series if row["C"] != "∞"], "C", index, label)
+            if series[0]["kind"] == CORRELATED:
+                _points(right, series, "design effect", index, label)
+        for axes, name in ((left, "C"), (right, "design effect")):
+            most = max(row[name] for row in rows if row["C"] != "∞")
+            ends = np.geomspace(1, most, 2)
+            axes.plot(ends, np.sqrt(ends), **CRITERION, label="hypothesis: square root")
+            axes.set_xscale("log")
             log_height(axes)
-        sizes = sorted({m for points in numbers["regret"].values() for m in points["x"]})
-        label_sizes(left, sizes, "measurements per rollout, m")
-        left.set_title("regret, mean, 95% interval")
-        right.set(xscale="log", xlabel="independency coefficient C$_{T,m,F}$ (drift)")
-        infinite = sum(row["C of the drift"] is None for row in numbers["rows"])
-        right.set_title(f"{infinite} infinite, not drawn" if infinite else "over the coefficient of the drift")
-        legend_below(figure, columns=4)
+            axes.set_ylabel("regret relative to C = 1")
+        infinite = sum(row["C"] == "∞" for row in rows)
+        left.set(xlabel="independency coefficient C$_{T,m}$", title=f"over C ({infinite} infinite, not drawn)")
+        right.set(xlabel="design effect 1 + (m − 1)ρ", title="correlated measurements")
+        legend_below(figure, columns=2)
     return figure
 
 
-def _scatter_finite(axes: Axes, points: Mapping[str, Any], at: Sequence[float | None], index: int, label: str) -> None:
-    """The points of a curve at other positions, without those at infinity."""
-    known = [number for number, position in enumerate(at) if position is not None]
-    moved = {name: [points[name][number] for number in known] for name in ("mean", "low", "high")}
-    scatter(axes, {"x": [at[number] for number in known], **moved}, index, label)
+def _label(row: Mapping[str, Any]) -> str:
+    return (
+        f"correlated, mixing time {row['mixing time / T']:g} T" if row["kind"] == CORRELATED else "uninformative, m = 1"
+    )
+
+
+def _points(axes: Axes, rows: Sequence[Mapping[str, Any]], at: str, index: int, label: str) -> None:
+    columns = {"x": at, "mean": "relative to C = 1", "low": "95% low", "high": "95% high"}
+    scatter(axes, {name: [row[column] for row in rows] for name, column in columns.items()}, index, label)

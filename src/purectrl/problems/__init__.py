@@ -40,8 +40,18 @@ def _entry(
 
 PROBLEMS: dict[str, Entry] = {
     "finite": _entry("theory:finite", "a particle in a periodic potential, finite classes", "states", "finite classes"),
-    "lqr": _entry("theory:lqr", "linear drift in 1 to 4 dimensions", "states", "finite classes", "linear classes"),
+    "lqr": _entry(
+        "theory:lqr",
+        "linear drift in 1 to 4 dimensions",
+        "states",
+        "finite classes",
+        "linear classes",
+        "kernel classes",
+    ),
     "ou": _entry("theory:ou", "the Ornstein-Uhlenbeck process of Proposition 2", "states", "finite classes"),
+    "circle": _entry(
+        "circle:circle", "Brownian motion on a circle, closed forms", "states", "finite classes", "linear classes"
+    ),
     "neural": _entry("theory:neural", "a pendulum whose drift is a network", "states", "neural classes"),
     "pendulum": _entry("mechanical_systems:pendulum", "swing up a rod with a weak torque", "states", "equations"),
     "cartpole": _entry("mechanical_systems:cartpole", "swing up a pole by pushing its cart", "states", "equations"),

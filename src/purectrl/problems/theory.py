@@ -1,7 +1,7 @@
 """Problems of the theory: simulated diffusions with known truth, function classes that contain it, and exact suboptimality.
 
     finite    a particle on a washboard; lists of candidates
-    lqr       linear drift in one to four dimensions; lists of candidates, and linear classes
+    lqr       linear drift in one to four dimensions; lists of candidates, linear and, in one, kernel classes
     ou        the Ornstein-Uhlenbeck process of Proposition 2; lists of candidates, values by quadrature
     neural    a pendulum; networks for its drift
 
@@ -80,11 +80,11 @@ def finite(
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
     """
-    _check(finite, locals())
+    check_arguments(finite, locals())
     require(1 <= scales <= 12, f"scales: must lie between 1 and 12, not {scales}")
     require(grid == "dyadic" or scales == 6, f"scales: {scales} has no effect on an even grid; use grid = dyadic")
     parts = _finite_parts(horizon, diffusion, steps, grid, scales, a, c, goal)
-    return _problem("finite", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
+    return make_problem("finite", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
 
 
 def lqr(
@@ -96,10 +96,10 @@ def lqr(
     drift: Drift = "drawn",
     steps: int = 40,
 ) -> TheoryProblem:
-    """Linear drift with a bounded reward in one to four dimensions, with lists of candidates and with linear classes.
+    """Linear drift with a bounded reward in one to four dimensions, with lists of candidates, linear and kernel classes.
 
     Main arguments:
-        dimension: d, one to four.
+        dimension: d, one to four; kernel classes are offered for one.
         horizon: T, the length of an episode.
         diffusion: g*, constant and known.
 
@@ -109,10 +109,10 @@ def lqr(
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
     """
-    _check(lqr, locals())
+    check_arguments(lqr, locals())
     require(1 <= dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {dimension}")
     parts = _lqr_parts(horizon, diffusion, steps, dimension)
-    return _problem("lqr", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
+    return make_problem("lqr", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
 
 
 def ou(
@@ -139,12 +139,12 @@ def ou(
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
     """
-    _check(ou, locals())
+    check_arguments(ou, locals())
     require(0 < u_min < u_max, f"u_min: 0 < u_min < u_max must hold, not {u_min:g} and {u_max:g}")
     least = math.ceil(u_max * horizon / 2)
     require(steps >= least, f"steps: Euler-Maruyama is unstable with fewer than u_max · T / 2 = {least} steps")
     parts = _ou_parts(horizon, diffusion, steps, u_min, u_max)
-    return _problem("ou", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
+    return make_problem("ou", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
 
 
 def neural(
@@ -167,9 +167,9 @@ def neural(
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
     """
-    _check(neural, locals())
+    check_arguments(neural, locals())
     parts = _neural_parts(horizon, diffusion, steps)
-    return _problem("neural", parts, diffusion, MeasurementModel(step, reward_std, drift), steps, measurements=2000)
+    return make_problem("neural", parts, diffusion, MeasurementModel(step, reward_std, drift), steps, measurements=2000)
 
 
 class Parts(NamedTuple):
@@ -186,7 +186,7 @@ class Parts(NamedTuple):
     continuous: ContinuousModels | None = None
 
 
-def _check(function: Callable[..., TheoryProblem], arguments: Mapping[str, Any]) -> None:
+def check_arguments(function: Callable[..., TheoryProblem], arguments: Mapping[str, Any]) -> None:
     """Raises `InputError` unless the arguments have the declared types, and those that all problems share fit together."""
     hints = get_type_hints(function)
     for name in inspect.signature(function).parameters:
@@ -201,9 +201,10 @@ def _check(function: Callable[..., TheoryProblem], arguments: Mapping[str, Any])
     )
 
 
-def _problem(
+def make_problem(
     name: str, parts: Parts, diffusion: float, measuring: MeasurementModel, steps: int, measurements: int = 4096
 ) -> TheoryProblem:
+    """The problem that consists of `parts`, with the given measurements."""
     system, (low, high), k = parts.system, parts.limits, parts.system.control_dim
     return TheoryProblem(
         name=name,
@@ -248,7 +249,9 @@ def _lqr_parts(horizon: float, diffusion: float, steps: int, dimension: int) -> 
     policies, initials = LinearPolicies(dimension, dimension), GaussianInitials(dimension, limit=0.0)
     initial: Initial = functools.partial(theory_classes.gaussian, jnp.zeros(dimension))
     value = remembered(true_value(system, steps, VALUE_PATHS, initial))
-    linear = continuous_models(system, policies, initials, rewards, steps, value, AscentSettings(), drifts=drifts)
+    kernels = functools.cache(lambda: theory_classes.lqr_kernel_classes()) if dimension == 1 else None
+    classes_on_offer = {"drifts": drifts, "kernels": kernels}
+    linear = continuous_models(system, policies, initials, rewards, steps, value, AscentSettings(), **classes_on_offer)
     return Parts(system, (-1.0, 1.0), truth, initial, value, simulated_models(system, classes, steps), linear)
 
 

@@ -17,6 +17,7 @@ from purectrl.systems import washboard
 from purectrl.systems.mechanical import log_distance_reward
 from purectrl.systems.pendulum import CONTROL_COST, VELOCITY_COST, tip
 from purectrl.theory.classes import Classes, FiniteClass
+from purectrl.theory.kernel import choose_points, gaussian_kernel, kernel_class, kernel_features
 from purectrl.theory.linear import LinearClass
 
 OU_MULTIPLIERS = 2.0 ** np.arange(-2.0, 2.5, 0.5)
@@ -27,6 +28,9 @@ OU_TRUTH = 4, 5
 """The indices of the truth among the multipliers and the goals."""
 TORQUE = 5.0
 """The largest torque of `neural`."""
+
+KERNEL_TOLERANCE = 0.02
+"""The variance that chosen points may leave unexplained in the kernel classes of `lqr`, relative to that of the kernel."""
 
 
 def goal_policy(parameters: tuple[Array, Array], x: Array) -> Array:
@@ -112,6 +116,23 @@ def lqr_linear_classes(d: int) -> tuple[LinearClass, LinearClass, tuple[np.ndarr
         feature_bound=math.sqrt(len(goals)),
     )
     return drifts, rewards, truth
+
+
+def lqr_kernel_classes() -> tuple[LinearClass, LinearClass]:
+    """For d = 1: drifts that are linear plus a smooth function of (x, u), and smooth rewards, both within a ball.
+
+    The kernel of the rewards is exp(−(x − x')² − (u − u')²/10), so the true reward is k(·, (goal, 0)), of norm one; that of
+    the drifts is ⟨z, z'⟩ plus a Gaussian one of height 1/4, and the true drift has nothing of the second.
+    """
+    goals = np.concatenate([_lqr_goals(1), np.zeros((3, 1), np.float32)], axis=1)
+    candidates = np.concatenate([goals, product(np.linspace(-1.5, 1.5, 7), (-1.0, 0.0, 1.0))])
+    bumps = gaussian_kernel(np.array([math.sqrt(0.5), math.sqrt(5.0)]))
+    smooth = gaussian_kernel(np.ones(2))
+    rewards = kernel_features(bumps, choose_points(bumps, candidates, first=len(goals), tolerance=KERNEL_TOLERANCE))
+    more = kernel_features(smooth, choose_points(smooth, candidates, tolerance=KERNEL_TOLERANCE))
+    drifts = lambda x, u: jnp.concatenate([x, u, more(x, u) / 2])  # noqa: E731
+    bound = 1.25 * float(np.linalg.norm(np.concatenate([np.asarray(part) for part in lqr_system.truth(1)])))
+    return kernel_class(drifts, candidates, bound, 1, outputs=1), kernel_class(rewards, candidates, 1.25, 1)
 
 
 def ou_controls(u_min: float, u_max: float) -> np.ndarray:

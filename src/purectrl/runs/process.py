@@ -1,5 +1,6 @@
 """What a run needs of its process: signals, seconds of compilation, versions of packages."""
 
+import functools
 import importlib.metadata
 import multiprocessing
 import os
@@ -102,10 +103,16 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in ("purectrl", *packages):
         try:
-            found[name] = importlib.metadata.version(name)
+            found[name] = _read_once(importlib.metadata.version, name)
         except importlib.metadata.PackageNotFoundError:
             extra = f"[{EXTRAS[name]}]" if name in EXTRAS else ""
             raise InputError(
                 f"{name} is not installed; `pip install -c constraints.txt '.{extra}'` installs it"
             ) from None
     return found
+
+
+@functools.cache
+def _read_once(read: Callable[[str], str], name: str) -> str:
+    """The version of a package: reading it takes longer than a short run does, and it does not change."""
+    return read(name)

@@ -43,7 +43,7 @@ _MODULES = {
     "planning": ("OptimisticPlanner", "Values", "value_table"),
     "policy_classes": ("GaussianInitials", "LinearPolicies", "Member", "MlpPolicies", "StationaryPolicy", "make_plan"),
     "problem": ("TheoryProblem",),
-    "settings": ("FiniteSets", "LinearSets", "NeuralSets"),
+    "settings": ("FiniteSets", "KernelSets", "LinearSets", "NeuralSets"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -30,7 +30,7 @@ from purectrl.theory.linear import LinearClass
 from purectrl.theory.neural import NeuralClass
 from purectrl.theory.planning import OptimisticPlanner
 from purectrl.theory.problem import ContinuousModels, FiniteModels, TheoryProblem
-from purectrl.theory.settings import FiniteSets, LinearSets, NeuralSets
+from purectrl.theory.settings import FiniteSets, KernelSets, LinearSets, NeuralSets
 
 Noise = tuple[float, float]
 """Standard deviations of y, in each direction, and of r."""
@@ -53,7 +53,7 @@ def list_radii(
 
 
 def net_radii(
-    settings: LinearSets | NeuralSets,
+    settings: LinearSets | KernelSets | NeuralSets,
     noise_std: Noise,
     state_dim: int,
     total: int,
@@ -90,9 +90,14 @@ def finite_learner(
 
 @functools.lru_cache(maxsize=8)
 def linear_learner(
-    settings: LinearSets, models: ContinuousModels, system: System, steps: int, noise_std: Noise, total: int
+    settings: LinearSets | KernelSets,
+    models: ContinuousModels,
+    system: System,
+    steps: int,
+    noise_std: Noise,
+    total: int,
 ) -> ContinuousClassLearner:
-    """The learner with linear classes for a budget of `total` measurements."""
+    """The learner with linear or kernel classes for a budget of `total` measurements."""
     drifts, rewards, (d, k) = models.drifts, models.rewards, (system.state_dim, system.control_dim)
     assert drifts is not None
     p, q = drifts.size(d, k), rewards.size(d, k)
@@ -103,6 +108,14 @@ def linear_learner(
         drifts, rewards = predicting(drifts, p * d, noise_std[0]), predicting(rewards, q, noise_std[1])
     planner = _planner(settings, models, drifts, rewards, system, steps)
     return ContinuousClassLearner(planner, *betas, d, k, noise_std)
+
+
+@functools.lru_cache(maxsize=8)
+def kernel_models(models: ContinuousModels) -> ContinuousModels:
+    """The same problem with its kernel classes in the place of its linear ones."""
+    assert models.kernels is not None
+    drifts, rewards = models.kernels()
+    return dataclasses.replace(models, drifts=drifts, rewards=rewards)
 
 
 @functools.lru_cache(maxsize=8)
@@ -142,7 +155,7 @@ def warn_if_truth_outside(problem: TheoryProblem, models: FiniteModels) -> None:
 
 
 def _planner(
-    settings: LinearSets | NeuralSets,
+    settings: LinearSets | KernelSets | NeuralSets,
     models: ContinuousModels,
     drifts: ModelClass,
     rewards: ModelClass,

@@ -1,5 +1,6 @@
 """The learner of Algorithms 1, 2 and 3 for continuous classes: least squares, confidence sets, joint gradient ascent."""
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from purectrl.core.schedules import ExcessLoss, Targets
 from purectrl.theory.classes import LookaheadClass, ModelClass, Truth, regression_data
 from purectrl.theory.confidence import Radius, warn_misspecified
 from purectrl.theory.gradient_planner import GradientPlanner, Variables
-from purectrl.theory.linear import Statistics
+from purectrl.theory.linear import LinearClass, Statistics, information_gain
 from purectrl.theory.policy_classes import make_plan
 
 
@@ -174,6 +175,15 @@ class ContinuousClassLearner:
 
     def check_plan(self, plan: Plan) -> None:
         """Any parameters of a plan can be executed."""
+
+    def summarize(self, state: ContinuousState) -> dict[str, Any]:
+        """How often the determinants of the ridge regressions of linear classes have doubled, 2γ_n / log 2 for both
+        together: the updates of an algorithm that waits for that. Empty for other classes."""
+        pairs = (self.drifts, state.drift_fit), (self.rewards, state.reward_fit)
+        if not all(isinstance(members, LinearClass) and members.ridge is not None for members, _ in pairs):
+            return {}
+        gains = [information_gain(fit, members.ridge) * fit.cross.shape[1] for members, fit in pairs]
+        return {"determinant_doublings": 2 * sum(gains) / math.log(2)}
 
     def _confidence_sets(self, drift: Any, reward: Any, block: Measurements) -> tuple[Any, Any]:
         """F_n and R_n for the planner, from the fits that define them."""

@@ -106,6 +106,7 @@ class ContinuousModels:
     Other arguments:
         drifts: a linear class F, if offered.
         network: (JAX key, width) -> an Equinox module (x [d], u [k]) -> [d], if a neural class F is offered.
+        kernels: () -> kernel classes F and R, if offered (`purectrl.theory.kernel.kernel_class`).
     """
 
     policies: ParametricClass
@@ -115,6 +116,7 @@ class ContinuousModels:
     search: Callable[[], tuple[float, float, float]]
     drifts: LinearClass | None = None
     network: Callable[[Array, int], Any] | None = None
+    kernels: Callable[[], tuple[LinearClass, LinearClass]] | None = None
 
     def holds(self, plan: Plan) -> bool:
         """Whether `plan` is a pair of members of Π and Q."""

@@ -75,8 +75,8 @@ class FiniteSets(_ConfidenceSets):
 
 
 @dataclass(frozen=True)
-class LinearSets(_ConfidenceSets):
-    """Confidence sets in linear classes of drifts and rewards; joint gradient ascent over plan and models."""
+class _AscentSets(_ConfidenceSets):
+    """What learners with closed-form fits and gradient ascent have in common."""
 
     paths: int = 64
     """Simulated paths in the gradient ascent; its results are compared on eight times as many."""
@@ -98,6 +98,11 @@ class LinearSets(_ConfidenceSets):
         """The paths of the gradient ascent."""
         return _ascent_bytes(problem, self.paths, self.num_restarts, hidden=0)
 
+
+@dataclass(frozen=True)
+class LinearSets(_AscentSets):
+    """Confidence sets in linear classes of drifts and rewards; joint gradient ascent over plan and models."""
+
     def build(self, problem: Problem, budget: Budget, sampler: Sampler) -> "ContinuousClassLearner":
         """The learner; `problem` must offer linear classes."""
         from purectrl.theory.build import linear_learner
@@ -105,8 +110,30 @@ class LinearSets(_ConfidenceSets):
 
         models = problem.continuous if isinstance(problem, TheoryProblem) else None
         if not isinstance(problem, TheoryProblem) or models is None or models.drifts is None:
-            raise _unsupported("linear-sets", "linear classes of drifts and rewards", problem, "lqr")
+            raise _unsupported("linear-sets", "linear classes of drifts and rewards", problem, "lqr, circle")
         return linear_learner(self, models, problem.system, problem.steps, problem.noise_std, budget.measurements)
+
+
+@dataclass(frozen=True)
+class KernelSets(_AscentSets):
+    """Confidence sets in balls of reproducing-kernel Hilbert spaces; joint gradient ascent over plan and models."""
+
+    radius: RadiusKind = "anytime"
+    """anytime: likelihood-ratio sets for noise of known scale. theorem: the radii of Theorem 1, from a covering number of
+    the span of the chosen points."""
+
+    def build(self, problem: Problem, budget: Budget, sampler: Sampler) -> "ContinuousClassLearner":
+        """The learner; `problem` must offer kernel classes."""
+        from purectrl.theory.build import kernel_models, linear_learner
+        from purectrl.theory.problem import TheoryProblem
+
+        models = problem.continuous if isinstance(problem, TheoryProblem) else None
+        if not isinstance(problem, TheoryProblem) or models is None or models.kernels is None:
+            raise _unsupported(
+                "kernel-sets", "kernel classes of drifts and rewards", problem, "lqr with --problem.dimension 1"
+            )
+        found = kernel_models(models)
+        return linear_learner(self, found, problem.system, problem.steps, problem.noise_std, budget.measurements)
 
 
 @dataclass(frozen=True)
