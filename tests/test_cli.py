@@ -29,7 +29,7 @@ WRONG = [
     (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
     (
         ["frobnicate"],
-        "unknown command 'frobnicate': (one of: evaluate, export, list, paper, report, resume, run, sweep)",
+        "unknown command 'frobnicate': (one of: evaluate, export, label, list, paper, report, resume, run, sweep)",
     ),
     (["list", "all"], "list takes no arguments, got 'all'"),
     (["run"], "run needs a problem first, one of: finite, lqr"),

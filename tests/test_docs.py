@@ -131,6 +131,7 @@ OPTIONS = {
     "resume": cli.ResumeOptions,
     "evaluate": cli.EvaluateOptions,
     "export": cli.ExportOptions,
+    "label": cli.LabelOptions,
     "report": cli.ReportOptions,
 }
 NEEDS_DOWNLOADS = ("stable-diffusion",)
@@ -197,6 +198,7 @@ def known_flags():
         cli.SweepOptions,
         cli.EvaluateOptions,
         cli.ExportOptions,
+        cli.LabelOptions,
         cli.ResumeOptions,
         cli.PaperOptions,
     )
@@ -355,10 +357,11 @@ NOT_IN_THE_REFERENCE = {
         "paper.battery", "paper.control_frequency", "paper.coverage", "paper.control_main", "paper.control_updates",
         "paper.diffusion_frequency",
         "paper.diffusion_labels", "paper.diffusion_main", "paper.diffusion_regimes", "paper.diffusion_samples",
-        "paper.diffusion_updates",
+        "paper.diffusion_taste", "paper.diffusion_updates",
         "paper.groups", "paper.neural_pendulum", "paper.output", "paper.prop2_independency", "paper.thm1_coverage",
         "paper.thm1_rate", "paper.thm2_switches", "paper.thm3_rollouts",
     ],
+    "the page of `purectrl label`": ["labels", "labels.queue", "labels.server"],
     "the inside of `purectrl report`": [
         "report.page.curves", "report.page.discover", "report.page.document", "report.page.media",
         "report.page.records", "report.page.run",

@@ -35,6 +35,7 @@ USAGE = """usage: purectrl COMMAND ...
                                                   PROBLEM is a name, path/to/file.py:function or module:function
   purectrl resume DIR                             continues a stopped run, bit for bit
   purectrl evaluate DIR                           evaluates the learned policy on new episodes; --video renders it
+  purectrl label DIR                              a local page for the images that a run with --reward people waits for
   purectrl export DIR --to numpy|onnx|jax         writes the policy to files that need neither JAX nor this package
   purectrl sweep PROBLEM... --algorithms A B --seeds 0:5 --out DIR
                                                   many runs, on all cores or with --engine ray on a cluster
@@ -170,6 +171,18 @@ class EvaluateOptions(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelOptions(Settings):
+    """Options of `label`."""
+
+    question: str = "How good is this image?"
+    """What people are asked about each image."""
+    port: int = 0
+    """Port of the page on 127.0.0.1; 0 takes a free one."""
+    browser: bool = False
+    """Open the page in the default browser."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExportOptions(Settings):
     """Options of `export`."""
 
@@ -273,6 +286,24 @@ def evaluate_command(words: Sequence[str]) -> int:
     print(f"{result['episodes']} new episodes (seed {result['seed']}): {_metrics(result['metrics'])}")
     if result["written"]:
         print("wrote", ", ".join(str(directory / name) for name in ("evaluation.json", *result.get("media", ()))))
+    return 0
+
+
+def label_command(words: Sequence[str]) -> int:
+    """`purectrl label`."""
+    directory, options = _directory("label", LabelOptions, words)
+    from purectrl.labels import serve
+
+    def announce(url: str) -> None:
+        print(f"label at {url}\nCtrl-C ends it; every label is kept at once in {directory / 'labels'}", flush=True)
+        if options.browser:
+            import webbrowser
+
+            webbrowser.open(url)
+
+    with signals.unwinding():
+        count = serve(directory, options.question, options.port, announce)
+    print(f"the run in {directory} has finished: {count} labels")
     return 0
 
 
@@ -542,6 +573,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "run": run_command,
     "resume": resume_command,
     "evaluate": evaluate_command,
+    "label": label_command,
     "export": export_command,
     "sweep": sweep_command,
     "report": report_command,

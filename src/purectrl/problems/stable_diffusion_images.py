@@ -14,6 +14,8 @@ def stable_diffusion(
     model: str | None = None,
     reward: str | Callable[..., Any] = "aesthetic",
     *,
+    eval_reward: str | Callable[..., Any] | None = None,
+    label_levels: int = 5,
     view: str | None = None,
     view_model: str | None = None,
     aesthetic_clip: str | None = None,
@@ -40,7 +42,7 @@ def stable_diffusion(
         model: directory with a pipeline in diffusers' format, or its name on the Hugging Face hub: Stable Diffusion 1.x,
             2.x, XL or 3, or FLUX.1.
         reward: what is measured: `aesthetic` (the LAION Aesthetics V2 score, as in the paper), `jpeg` (minus the kilobytes
-            of an image), or `module:function` or `path/file.py:function`, called with images
+            of an image), `people` (labels in [0, 1], for which `purectrl label` asks), or `module:function` or `path/file.py:function`, called with images
             [n, 3, height, width] in [0, 1] and their prompts, returning n scores.
         view: what the reward model sees of an image: `clip` or `dino`, an embedding by a network, or `module:function` or
             `path/file.py:function`, called with images [n, channels, height, width] in [0, 1] as a torch tensor, returning
@@ -55,6 +57,8 @@ def stable_diffusion(
         device: where to compute; `auto` uses a GPU if there is one.
 
     Other arguments:
+        eval_reward: the reward of evaluations, as `reward`; by default the same, and none where people are asked.
+        label_levels: levels of a label of people, from 2 to 9.
         prompts: prompts that are measured; by default 50 animals.
         held_out_prompts: prompts of the evaluation alone; by default the six animals of the paper.
         guidance: scale of classifier-free guidance; 1 is none. For FLUX, which has guidance as an input, 3.5 is usual.
@@ -75,6 +79,8 @@ def stable_diffusion(
     return build(
         model,
         reward,
+        eval_reward=eval_reward,
+        label_levels=label_levels,
         view=view,
         view_model=view_model,
         aesthetic_clip=aesthetic_clip,

@@ -25,7 +25,7 @@ from purectrl.diffusion.problem import DiffusionProblem, RewardInput
 from purectrl.diffusion.process import AffineSteps
 from purectrl.diffusion.reward_model import add_noise
 from purectrl.diffusion.reward_networks import ImageTrunk, VectorTrunk
-from purectrl.diffusion.rewards import Reward, Scorer, reward_spec
+from purectrl.diffusion.rewards import RewardOptions, Scorer, black_box, evaluation_reward, reward_spec
 from purectrl.diffusion.rollout import MEASURES
 from purectrl.diffusion.views import view_input
 
@@ -93,6 +93,8 @@ def pretrained_classifier() -> classifier.Classifier:
 def build(
     reward: str | Scorer,
     *,
+    eval_reward: str | Scorer | None,
+    label_levels: int,
     view: str | None,
     denoising_steps: int,
     measure: str,
@@ -115,7 +117,7 @@ def build(
         len(measured) >= 1 and len(evaluated) > len(measured),
         f"left_out: at least one measured and one held-out class must remain, not {list(left_out)}",
     )
-    name, spec = reward_spec(reward)
+    name, spec = reward_spec(reward, RewardOptions(label_levels=label_levels))
     if view is not None:
         inputs = view_input(view, pretrained_model(), len(measured))
     elif spec.embed is None:
@@ -129,7 +131,8 @@ def build(
         ),
         conditions=measured,
         eval_conditions=evaluated,
-        reward=Reward(spec.score, name=name, range=spec.range, timeout=reward_timeout, stochastic=stochastic_reward),
+        reward=black_box(name, spec, reward_timeout, stochastic_reward),
+        eval_reward=evaluation_reward(eval_reward, RewardOptions(), reward_timeout),
         reward_input=inputs,
         measure=MEASURES[measure],
         reward_gradient=spec.gradient,
