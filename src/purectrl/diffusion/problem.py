@@ -148,8 +148,8 @@ class DiffusionProblem(Problem, abc.ABC):
         return rollout(key, plan, times)
 
     def sample(self, plan: Plan, key: Key, images: int) -> Samples:
-        """`images` final images of each of `eval_conditions`, with their evaluation scores, NaN if there are none; large ones
-        are scored at their size and returned as thumbnails."""
+        """`images` final images of each of `eval_conditions`, with their evaluation scores, NaN if there are none; large
+        ones are scored at their size and returned as thumbnails."""
         torch.set_num_threads(self.threads)
         conditions = np.repeat(np.array(self.eval_conditions), images).tolist()
         kept, scores, done = [], [], 0

@@ -2,7 +2,8 @@
 
 The server binds to 127.0.0.1. Every address begins with a random token, so that neither another user of the machine nor a
 page in the same browser can read images or answer: it is only in the address that the program prints. A request must also
-name this server as its host, which a foreign domain that resolves to 127.0.0.1 cannot, and an answer must come from the page.
+name this server as its host, which a foreign domain that resolves to 127.0.0.1 cannot, and an answer must come from the
+page.
 """
 
 import base64
@@ -80,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 20
     server_version, sys_version = "purectrl", ""
 
-    def do_GET(self) -> None:  # noqa: N802 (its name in http.server)
+    def do_GET(self) -> None:
         """The page, the state, an image."""
         place = self._place()
         if place is None:
@@ -94,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         """An answer, its retraction, the submission of all answers."""
         place = self._place()
         if place is None:

@@ -42,7 +42,8 @@ def stable_diffusion(
         model: directory with a pipeline in diffusers' format, or its name on the Hugging Face hub: Stable Diffusion 1.x,
             2.x, XL or 3, or FLUX.1.
         reward: what is measured: `aesthetic` (the LAION Aesthetics V2 score, as in the paper), `jpeg` (minus the kilobytes
-            of an image), `people` (labels in [0, 1], for which `purectrl label` asks), or `module:function` or `path/file.py:function`, called with images
+            of an image), `people` (labels in [0, 1], for which `purectrl label` asks), or `module:function` or
+            `path/file.py:function`, called with images
             [n, 3, height, width] in [0, 1] and their prompts, returning n scores.
         view: what the reward model sees of an image: `clip` or `dino`, an embedding by a network, or `module:function` or
             `path/file.py:function`, called with images [n, channels, height, width] in [0, 1] as a torch tensor, returning

@@ -61,8 +61,8 @@ NOTHING = Request((), 2)
 
 
 def question_of(image: np.ndarray, condition: int | str) -> Question:
-    """The question about an image [channels, height, width] in [0, 1]. It is that of its 8-bit pixels, so that rounding in the
-    last bits, by another version of a library, does not make a new question of an old one."""
+    """The question about an image [channels, height, width] in [0, 1]. It is that of its 8-bit pixels, so that rounding in
+    the last bits, by another version of a library, does not make a new question of an old one."""
     return Question(query_digest(pixels(image).astype(np.float32), condition), condition)
 
 

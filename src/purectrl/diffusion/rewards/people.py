@@ -20,8 +20,8 @@ POLL = 0.5
 class People:
     """`(images, conditions) -> scores` in [0, 1]: asks people, and waits for them.
 
-    The questions are written to `labels` in the run directory, and `purectrl label DIR` asks them. An image that has an answer
-    there is not asked again, also after a crash. A signal ends the waiting; what was answered until then is kept.
+    The questions are written to `labels` in the run directory, and `purectrl label DIR` asks them. An image that has an
+    answer there is not asked again, also after a crash. A signal ends the waiting; what was answered until then is kept.
 
     Main arguments:
         directory: the run directory; None until the run begins.
