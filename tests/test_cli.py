@@ -516,6 +516,10 @@ def test_every_sampler_runs_from_the_command_line(tmp_path, sampler, capsys):
         assert status == 2
         assert "needs the predictive uncertainty of the model" in capsys.readouterr().err
         return
+    if SAMPLERS[sampler].selects:  # which needs images
+        assert status == 2
+        assert "use equidistant, geometric or final" in capsys.readouterr().err or sampler == "auto-m"
+        return
     assert status == 0
     config, summary = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "summary"))
     m = 20 if sampler == "windows" else config["algorithm"]["sampler"].get("m", 1)

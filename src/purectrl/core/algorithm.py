@@ -13,7 +13,7 @@ from purectrl.core.lookahead import Lookahead
 from purectrl.core.loop import Loop
 from purectrl.core.oracle import Oracle
 from purectrl.core.output_rules import OutputRule, UniformEpisode
-from purectrl.core.problem import Problem
+from purectrl.core.problem import Problem, SelectiveProblem
 from purectrl.core.samplers import Sampler, Windows
 from purectrl.core.schedules import Schedule
 from purectrl.core.settings import Settings
@@ -76,8 +76,10 @@ class Algorithm:
                     f"not {sampler.step:g}",
                 )
             sampler = sampler.on_grid(problem.time_grid)
+        sampler = sampler.priced(problem.prices)
         learner = self.learner.build(problem, budget, sampler)
-        oracle = Oracle(problem.rollout, problem.horizon, budget)
+        selective = problem if isinstance(problem, SelectiveProblem) else None
+        oracle = Oracle(problem.rollout, problem.horizon, budget, selective=selective and selective.selective_rollout)
         schedule = self.schedule.prepare(budget, sampler.m)
         if schedule.needs_excess_loss and isinstance(learner, LookaheadMonitor) and learner.can_look_ahead:
             oracle = Lookahead(oracle, schedule, learner, problem.lookahead)

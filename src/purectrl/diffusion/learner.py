@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from purectrl.core.keys import Key
 from purectrl.core.learner import Update
-from purectrl.core.measurement import Dataset
+from purectrl.core.measurement import Dataset, Measurements
 from purectrl.core.plan import Plan
 from purectrl.core.schedules import Targets
 from purectrl.diffusion.cost import UpdateWork, backpropagation_work
@@ -103,6 +104,13 @@ class SeikoLearner:
         """(f_n, q_n): the weights by name, and the initial distribution."""
         return state.params.plan()
 
+    @torch.no_grad()
+    def bonus(self, state: SeikoState, offered: Measurements) -> np.ndarray:
+        """The bonus of r̂_n for images that could be measured [episodes, m]."""
+        rows = reward_data(offered, self.diffusion.process.steps, self.diffusion.model.device)
+        found = self.reward_model.score(state.reward, *rows[:3]).bonus
+        return found.double().cpu().numpy().reshape(offered.t.shape)
+
     def update_work(self, update: int, episodes: int) -> UpdateWork:
         """What the update with this number costs: from the second on, there are two references."""
         finetune, fit = self.settings, self.reward_model.settings
@@ -126,7 +134,8 @@ class SeikoLearner:
         def fit() -> Tensors:
             measured, model = data.all, self.diffusion.model
             rows = reward_data(measured, self.diffusion.process.steps, model.device)
-            state, info = self.reward_model.fit(rows, measured.m, key)
+            sizes = measured.m if measured.count is None else torch.tensor(measured.count[measured.count > 0])
+            state, info = self.reward_model.fit(rows, sizes, key)
             weights = {f"weights/{name}": tensor for name, tensor in state.weights.items()}
             others = {name: tensor for name, tensor in state._asdict().items() if name != "weights"}
             numbers = {f"info/{name}": torch.tensor(value, dtype=torch.float64) for name, value in info.items()}

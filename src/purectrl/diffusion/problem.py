@@ -21,7 +21,9 @@ from purectrl.core.keys import Key
 from purectrl.core.learner import Record
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
+from purectrl.core.prices import Prices
 from purectrl.core.problem import Metrics, Problem, Source, record_numbers
+from purectrl.core.samplers import Selection
 from purectrl.diffusion.diagnosis import overestimation, warn_of_exploitation
 from purectrl.diffusion.distributed import SINGLE, Ranks
 from purectrl.diffusion.finetune import path_kl
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 FINAL = 4
 """The final evaluation of a run has this many times the images of the evaluation after an update."""
+FREE = Prices()
 THUMBNAIL = 96
 """Largest height and width of images that are kept in memory and written to files."""
 
@@ -71,6 +74,7 @@ class DiffusionProblem(Problem, abc.ABC):
         rollout_batch_size: trajectories that are rolled out together.
         threads: CPU threads of PyTorch. The last bits of a run depend on it. It is a global setting of PyTorch, applied
             at every rollout and evaluation.
+        prices: what a measurement, a rollout and an update cost, in the unit of the reward.
         ranks: processes that share the work.
         directory: the directory of the run, see `open`.
         source: where the problem comes from.
@@ -97,6 +101,7 @@ class DiffusionProblem(Problem, abc.ABC):
     directory: Path | None = None
     source: Source | None = None
     measurements: int = 19_200
+    prices: Prices = FREE
     horizon: float = field(init=False)
     eval_episodes: int = field(init=False)
 
@@ -106,6 +111,7 @@ class DiffusionProblem(Problem, abc.ABC):
         for name in ("rollout_batch_size", "threads"):
             value = getattr(self, name)
             require(1 <= value <= 1_000_000, f"{name}: must be between 1 and 1,000,000, not {value}")
+        self.prices.check()
         object.__setattr__(self, "horizon", float(self.diffusion.process.steps))
         object.__setattr__(self, "eval_episodes", self.eval_images * len(self.eval_conditions))
         if self.eval_reward is None and not self.reward.waits:
@@ -134,6 +140,13 @@ class DiffusionProblem(Problem, abc.ABC):
 
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         """Denoising trajectories under `plan` and their rewards at `times` [episodes, m]."""
+        return self._rollout(key, plan, times, None)
+
+    def selective_rollout(self, key: Key, plan: Plan, times: np.ndarray, selection: Selection) -> Measurements:
+        """The same with the rewards of those images that `selection` chooses."""
+        return self._rollout(key, plan, times, selection)
+
+    def _rollout(self, key: Key, plan: Plan, times: np.ndarray, selection: Selection | None) -> Measurements:
         torch.set_num_threads(self.threads)
         rollout = DenoisingRollout(
             self.diffusion,
@@ -145,7 +158,7 @@ class DiffusionProblem(Problem, abc.ABC):
             self.rollout_batch_size,
             self.ranks,
         )
-        return rollout(key, plan, times)
+        return rollout(key, plan, times, selection)
 
     def sample(self, plan: Plan, key: Key, images: int) -> Samples:
         """`images` final images of each of `eval_conditions`, with their evaluation scores, NaN if there are none; large
@@ -203,9 +216,14 @@ class DiffusionProblem(Problem, abc.ABC):
         """Queries of the reward and evaluations of the network in one step of the loop."""
         steps = step_of(record.block.t)
         distinct = steps.shape[0] + int((steps[:, 1:] != steps[:, :-1]).sum())
+        if record.block.count is not None:  # some were chosen, and all of these were queried
+            distinct = record.block.total
         per_episode = self.diffusion.process.steps * self.diffusion.evaluations_per_step
         evaluations = record.block.episodes * per_episode + record.info.get("update_evaluations", 0)
-        return {"queries": steps.size if self.reward.stochastic else distinct, "network_evaluations": evaluations}
+        return {
+            "queries": record.block.total if self.reward.stochastic else distinct,
+            "network_evaluations": evaluations,
+        }
 
     def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Metrics:
         """The evaluation after an update; its images are named after the update."""

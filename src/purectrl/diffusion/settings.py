@@ -227,6 +227,12 @@ class Seiko(LearnerSettings):
                 f"learner.reward_model.fit: ridge needs an embedding of images, {problem.name!r} has none for this reward; "
                 "use network"
             )
+        certain = self.reward_model.uncertainty in ("greedy", "thompson") or self.reward_model.bonus_scale == 0
+        if sampler.needs_bonus and (certain or self.gradient == "reward"):
+            raise UnsupportedError(
+                f"sampler: {type(sampler).__name__} needs a bonus; use learner.reward_model.uncertainty ucb or bootstrap, "
+                "with a positive bonus_scale, and learner.gradient model"
+            )
         if self.reward_model.fit == "ridge" and self.reward_model.loss != "mse":
             raise UnsupportedError("learner.reward_model.loss: ridge regression minimises squared errors; use mse")
         low, high = problem.reward.range or (0.0, 1.0)  # an unknown range is checked when the model is fitted

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from purectrl.core.errors import require
+from purectrl.core.prices import Prices
 from purectrl.core.problem import Metrics
 from purectrl.diffusion import image_grid
 from purectrl.diffusion.distributed import current_ranks
@@ -120,6 +121,7 @@ def build(
     eval_images: int,
     reward_timeout: float,
     stochastic_reward: bool,
+    prices: Prices,
     rollout_batch_size: int,
     threads: int,
 ) -> StableDiffusionProblem:
@@ -155,6 +157,7 @@ def build(
         reward_gradient=spec.gradient,
         kl_conditions=prompts[:rollout_batch_size],
         eval_images=eval_images,
+        prices=prices,
         rollout_batch_size=rollout_batch_size,
         threads=threads,
         ranks=ranks,

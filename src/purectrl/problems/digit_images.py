@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from purectrl.core.errors import choose
+from purectrl.core.prices import Prices
 
 if TYPE_CHECKING:
     from purectrl.diffusion.digits.problem import DigitsProblem
@@ -22,6 +23,8 @@ def digits(
     eval_images: int = 10,
     reward_timeout: float = 600.0,
     stochastic_reward: bool = False,
+    measurement_price: float = 0.0,
+    rollout_price: float = 0.0,
     rollout_batch_size: int = 64,
     threads: int = 1,
 ) -> "DigitsProblem":
@@ -49,6 +52,8 @@ def digits(
         reward_timeout: seconds that the reward may take for 64 images.
         stochastic_reward: whether the same image can get different scores. Then all m times of an episode are queried, also
             repeated ones, and after a crash the queries of the interrupted step are repeated.
+        measurement_price: what a measurement costs, in the unit of the reward.
+        rollout_price: what a trajectory costs.
         rollout_batch_size: trajectories that are rolled out together.
         threads: CPU threads of PyTorch; the last bits of a run depend on it.
     """
@@ -66,6 +71,7 @@ def digits(
         eval_images=eval_images,
         reward_timeout=reward_timeout,
         stochastic_reward=stochastic_reward,
+        prices=Prices(measurement_price, rollout_price),
         rollout_batch_size=rollout_batch_size,
         threads=threads,
     )

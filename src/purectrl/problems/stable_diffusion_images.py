@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from purectrl.core.errors import choose
+from purectrl.core.prices import Prices
 from purectrl.diffusion.prompts import TRAINING, UNSEEN
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def stable_diffusion(
     eval_images: int = 2,
     reward_timeout: float = 600.0,
     stochastic_reward: bool = False,
+    measurement_price: float = 0.0,
+    rollout_price: float = 0.0,
     rollout_batch_size: int = 16,
     threads: int = 1,
 ) -> "StableDiffusionProblem":
@@ -72,6 +75,8 @@ def stable_diffusion(
         reward_timeout: seconds that the reward may take for 64 images.
         stochastic_reward: whether the same image can get different scores. Then all m times of an episode are queried, also
             repeated ones, and after a crash the queries of the interrupted step are repeated.
+        measurement_price: what a measurement costs, in the unit of the reward.
+        rollout_price: what a trajectory costs.
         rollout_batch_size: trajectories that are rolled out together.
         threads: CPU threads of PyTorch; the last bits of a run depend on it.
     """
@@ -99,6 +104,7 @@ def stable_diffusion(
         eval_images=eval_images,
         reward_timeout=reward_timeout,
         stochastic_reward=stochastic_reward,
+        prices=Prices(measurement_price, rollout_price),
         rollout_batch_size=rollout_batch_size,
         threads=threads,
     )

@@ -14,6 +14,7 @@ from safetensors.numpy import save
 
 from purectrl.core.errors import require
 from purectrl.core.io import subdirectory, write_atomically, write_files
+from purectrl.core.prices import Prices
 from purectrl.core.problem import Metrics
 from purectrl.diffusion import image_grid
 from purectrl.diffusion.digits import classifier, network
@@ -103,6 +104,7 @@ def build(
     eval_images: int,
     reward_timeout: float,
     stochastic_reward: bool,
+    prices: Prices,
     rollout_batch_size: int,
     threads: int,
 ) -> DigitsProblem:
@@ -138,6 +140,7 @@ def build(
         reward_gradient=spec.gradient,
         kl_conditions=measured * 8,
         eval_images=eval_images,
+        prices=prices,
         rollout_batch_size=rollout_batch_size,
         threads=threads,
         ranks=current_ranks(),
