@@ -24,7 +24,7 @@ from purectrl.core.plan import Plan
 from purectrl.core.prices import Prices
 from purectrl.core.problem import Metrics, Problem, Source, record_numbers
 from purectrl.core.samplers import Selection
-from purectrl.diffusion.diagnosis import overestimation, warn_of_exploitation
+from purectrl.diffusion.diagnosis import overestimation, warn_of_exploitation, warn_of_parting
 from purectrl.diffusion.distributed import SINGLE, Ranks
 from purectrl.diffusion.finetune import path_kl
 from purectrl.diffusion.images import Samples
@@ -237,6 +237,7 @@ class DiffusionProblem(Problem, abc.ABC):
         pretrained, now = (
             self.scored(self.metrics(samples) | self.reward_by_condition(samples)) for samples in (before, after)
         )
+        warn_of_parting(pretrained, now)
         curve = [[one["measurements"], one["eval_reward"]] for one in records if "eval_reward" in one]
         condition = self.diffusion.model.encode(self.kl_conditions or self.conditions)
         reference, kl_key = self.diffusion.model.pretrained(), key.child("divergence")

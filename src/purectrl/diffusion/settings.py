@@ -197,6 +197,9 @@ class Seiko(LearnerSettings):
     gradient: Literal["model", "reward"] = "model"
     """Whether the update follows the gradient of the reward model, or that of the reward itself, if it is differentiable;
     then no reward model is fitted, and every simulated trajectory is a query, counted as `reward_gradients`."""
+    stop_when_worse: bool = False
+    """Whether the run ends when the measured reward of final images fell by more than three standard errors after an update
+    that promised a gain. `--output best-measured` then returns the better model."""
 
     def unused(self, problem: Problem, sampler: Sampler) -> Mapping[str, str]:
         """What the chosen uncertainty does not use, and what concerns terms that are switched off."""
@@ -247,4 +250,4 @@ class Seiko(LearnerSettings):
                 f"learner.finetune.max_backprop_steps: with {longest} of {steps} steps no gradient of the reward reaches "
                 "the initial distribution; use all steps, or initial_learning_rate 0"
             )
-        return build_learner(self, problem)
+        return build_learner(self, problem, representative=not sampler.needs_bonus)
