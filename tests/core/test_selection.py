@@ -51,7 +51,7 @@ def test_m_is_the_best_of_all_integers(ratio, rho, most):
 
 
 def test_the_numbers_of_the_two_models():
-    """A trajectory of Stable Diffusion costs 30 labels, one of the digits 3.5."""
+    """A large model with a fast reward, and a small one with a slow reward."""
     assert {best_m(30.0, rho, 100) for rho in (0.5, 0.6, 0.7)} == {4, 5}
     assert best_m(14.5 / 4.1, 0.72, 100) == 1
 

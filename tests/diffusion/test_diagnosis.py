@@ -88,10 +88,8 @@ class Falling:
 
 
 def steps_of(loop):
-    state, records = loop.init(Key.from_seed(0)), []
-    for state, record in loop.run(state):  # noqa: B007
-        records.append(record)
-    return state, records
+    steps = list(loop.run(loop.init(Key.from_seed(0))))
+    return steps[-1][0], [record for _, record in steps]
 
 
 def falling_loop(learner, sampler=Equidistant(1)):  # noqa: B008
