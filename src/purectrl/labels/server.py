@@ -77,7 +77,7 @@ class LabelServer(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
-    server: LabelServer
+    server: LabelServer  # pyright: ignore[reportIncompatibleVariableOverride] (which is what serves it)
     timeout = 20
     server_version, sys_version = "purectrl", ""
 

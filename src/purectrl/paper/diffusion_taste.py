@@ -24,7 +24,9 @@ ARMS: Mapping[str, tuple[str, int, int]] = {
 METRICS = ("reward", "reward_held_out", "predicted", "kl", "classifier_accuracy", "diversity")
 
 
-def item(trajectories: int = TRAJECTORIES, preferences: Sequence[int] = PREFERENCES, iterations: int = 25) -> Item:
+def item(
+    trajectories: int = TRAJECTORIES, preferences: Sequence[int] = PREFERENCES, iterations: int = 25, **fewer: int
+) -> Item:
     """One update from labels of three kinds, for several hidden preferences."""
     return Item(
         "diffusion-taste",
@@ -35,7 +37,7 @@ def item(trajectories: int = TRAJECTORIES, preferences: Sequence[int] = PREFEREN
             Computation(
                 f"preference {preference}, {arm}",
                 fine_tuned,
-                {"arm": arm, "n": trajectories, "preference": preference, "iterations": iterations},
+                {"arm": arm, "n": trajectories, "preference": preference, "iterations": iterations, **fewer},
             )
             for preference in preferences
             for arm in ARMS
@@ -44,8 +46,10 @@ def item(trajectories: int = TRAJECTORIES, preferences: Sequence[int] = PREFEREN
     )
 
 
-def fine_tuned(arm: str, n: int, preference: int, iterations: int) -> dict[str, float]:
-    """Metrics of new images after one update from the labels of `arm`; initial noise and images are paired over arms."""
+def fine_tuned(
+    arm: str, n: int, preference: int, iterations: int, images: int = 32, denoising_steps: int = 12
+) -> dict[str, float]:
+    """Metrics of `images` new images per class after one update from the labels of `arm`, paired over arms by their noise."""
     from purectrl.algorithms import named
     from purectrl.core.keys import Key
     from purectrl.core.ledger import Budget
@@ -55,13 +59,13 @@ def fine_tuned(arm: str, n: int, preference: int, iterations: int) -> dict[str, 
     from purectrl.problems.taste_images import taste
 
     _, m, times = ARMS[arm]
-    problem, key = taste(preference), Key.from_seed(preference)
+    problem, key = taste(preference, denoising_steps=denoising_steps), Key.from_seed(preference)
     settings = {"schedule.updates": 1, "learner.finetune.iterations": iterations}
     algorithm = named("pure-seiko", problem).with_settings(settings)
     loop = replace(algorithm, sampler=Equidistant(m)).build(problem, Budget(m * times * n))
     state, record = loop.step(loop.init(key))
     plan, model = state.output.plan, problem.diffusion.model
-    found = problem.evaluate(plan, key.child("new"), 32 * len(problem.eval_conditions))
+    found = problem.evaluate(plan, key.child("new"), images * len(problem.eval_conditions))
     kl = path_kl(
         problem.diffusion, Params.of(plan), model.pretrained(), model.encode(problem.kl_conditions), key.child("kl")
     )
