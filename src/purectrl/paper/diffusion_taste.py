@@ -49,7 +49,7 @@ def item(
 def fine_tuned(
     arm: str, n: int, preference: int, iterations: int, images: int = 32, denoising_steps: int = 12
 ) -> dict[str, float]:
-    """Metrics of `images` new images per class after one update from the labels of `arm`, paired over arms by their noise."""
+    """Metrics of `images` new images per class after one update from the labels of `arm`; arms are paired by noise."""
     from purectrl.algorithms import named
     from purectrl.core.keys import Key
     from purectrl.core.ledger import Budget
