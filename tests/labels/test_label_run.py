@@ -13,7 +13,7 @@ from asked import ask
 
 from purectrl.cli import main
 
-SETTINGS = "--measurements 16 --schedule.updates 2 --problem.denoising-steps 2 --problem.eval-images 2 --quiet"
+SETTINGS = "--measurements 24 --schedule.updates 2 --problem.denoising-steps 2 --problem.eval-images 2 --quiet"
 SETTINGS += " --learner.reward-model.steps 2 --learner.finetune.iterations 1 --learner.finetune.batch-size 2"
 RUN = ["run", "digits", "--algorithm", "pure-seiko", "--reward", "people", *SETTINGS.split(), "--out"]
 PATIENCE = 600.0
@@ -105,7 +105,7 @@ def test_both_are_stopped_and_continue(tmp_path, programs):
     once = [line["id"] for line in answers(out) if "id" in line]
     assert len(once) == len(set(once)) == len(given)
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["ledger"]["measurements"] == 16
+    assert summary["ledger"]["measurements"] == 24
     assert not [name for name in summary["metrics"] if name.startswith("reward")], "nobody is asked to evaluate"
     assert {"classifier_accuracy", "diversity", "kl_pretrained"} <= summary["metrics"].keys()
     assert not (out / "evaluation.jsonl").exists()
