@@ -52,7 +52,7 @@ def fetch(url, body=None, headers=None, data=None):
     data = json.dumps(body).encode() if body is not None else data
     asked = urllib.request.Request(url, data, {**kind, **(headers or {})})
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=60) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=300) as answer:
             return answer.status, dict(answer.headers), answer.read()
     except urllib.error.HTTPError as error:
         with error:

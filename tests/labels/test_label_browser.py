@@ -25,7 +25,7 @@ def out(tmp_path):
     return run_directory(tmp_path / "run")
 
 
-def until(browser, expression, seconds=60):
+def until(browser, expression, seconds=300):
     """Waits until a JavaScript expression is true."""
     deadline = time.monotonic() + seconds
     while not browser.do(expression):
