@@ -29,7 +29,7 @@ WRONG = [
     (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
     (
         ["frobnicate"],
-        "unknown command 'frobnicate': (one of: evaluate, export, list, paper, report, resume, run, sweep)",
+        "unknown command 'frobnicate': (one of: evaluate, export, label, list, paper, report, resume, run, sweep)",
     ),
     (["list", "all"], "list takes no arguments, got 'all'"),
     (["run"], "run needs a problem first, one of: finite, lqr"),
@@ -517,6 +517,10 @@ def test_every_sampler_runs_from_the_command_line(tmp_path, sampler, capsys):
     if SAMPLERS[sampler].needs_uncertainty:  # which finite classes do not have
         assert status == 2
         assert "needs the predictive uncertainty of the model" in capsys.readouterr().err
+        return
+    if SAMPLERS[sampler].selects:  # which needs images
+        assert status == 2
+        assert "use equidistant, geometric or final" in capsys.readouterr().err or sampler == "auto-m"
         return
     assert status == 0
     config, summary = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "summary"))

@@ -132,6 +132,7 @@ OPTIONS = {
     "resume": options.ResumeOptions,
     "evaluate": options.EvaluateOptions,
     "export": options.ExportOptions,
+    "label": options.LabelOptions,
     "report": options.ReportOptions,
 }
 NEEDS_DOWNLOADS = ("stable-diffusion",)
@@ -197,6 +198,8 @@ def known_flags():
         options.SweepOptions,
         options.EvaluateOptions,
         options.ExportOptions,
+        options.LabelOptions,
+        options.LeagueOptions,
         options.ResumeOptions,
         options.PaperOptions,
     )
@@ -357,11 +360,12 @@ NOT_IN_THE_REFERENCE = {
         "paper.battery", "paper.control_frequency", "paper.coverage", "paper.control_main", "paper.control_updates",
         "paper.diffusion_frequency",
         "paper.diffusion_labels", "paper.diffusion_main", "paper.diffusion_regimes", "paper.diffusion_samples",
-        "paper.diffusion_updates",
+        "paper.diffusion_taste", "paper.diffusion_updates",
         "paper.groups", "paper.league", "paper.neural_pendulum", "paper.output", "paper.prop2_independency",
         "paper.thm1_coverage", "paper.thm1_minimax", "paper.thm1_rate", "paper.thm2_dimension", "paper.thm2_switches",
         "paper.thm3_rollouts",
     ],
+    "the page of `purectrl label`": ["labels", "labels.queue", "labels.server"],
     "the inside of `purectrl report`": [
         "report.page.curves", "report.page.discover", "report.page.document", "report.page.episodes", "report.page.media",
         "report.page.records", "report.page.run",

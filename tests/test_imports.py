@@ -16,6 +16,7 @@ LAYERS = [
     "problems",
     "algorithms",
     "runs",
+    "labels",
     "paper",
     "report",
     "cli",

@@ -25,6 +25,7 @@ NUMBERS = signal.SIGINT, signal.SIGTERM
 
 _depth = 0
 _received: list[int] = []
+_collecting: list[list[int]] = []
 _message = b""
 
 
@@ -41,6 +42,21 @@ def install(message: str = "stopped; nothing was written") -> None:
 def received() -> bool:
     """Whether a signal has arrived. Libraries may turn its KeyboardInterrupt into another exception."""
     return bool(_received)
+
+
+@contextmanager
+def collecting(found: list[int]) -> Iterator[None]:
+    """Inside it, signals are collected in `found`, and `stop_requested` knows of them."""
+    _collecting.append(found)
+    try:
+        yield
+    finally:
+        _collecting.pop()
+
+
+def stop_requested() -> bool:
+    """Whether a run of this process was told to stop after its step: a step that waits for hours ends at once."""
+    return any(_collecting)
 
 
 @contextmanager

@@ -13,11 +13,13 @@ from purectrl.core import Context, InputError, Key
 from purectrl.core.oracle import check_times
 from purectrl.core.samplers import SAMPLERS as NAMED
 from purectrl.core.samplers import (
+    AutoM,
     Equidistant,
     ExponentialGaps,
     Final,
     Geometric,
     GeometricDistinct,
+    LargestBonus,
     MaxDeterminant,
     MaxKernelDistance,
     PacedWindows,
@@ -32,6 +34,8 @@ from purectrl.core.samplers import (
 )
 
 SAMPLERS = {
+    "auto m": AutoM(4),
+    "largest bonus": LargestBonus(2),
     "paced windows": PacedWindows(m=20, windows=4),
     "uniform": Uniform(3),
     "uniform one": Uniform(),
@@ -56,7 +60,15 @@ SAMPLERS = {
 ADAPTIVE = {
     name for name, sampler in SAMPLERS.items() if sampler.needs_uncertainty
 }  # more in test_adaptive_samplers.py
-FIXED = {"equidistant", "final", "windows full", "geometric distinct, all of the grid", "paced windows"}
+FIXED = {
+    "auto m",
+    "largest bonus",
+    "equidistant",
+    "final",
+    "windows full",
+    "geometric distinct, all of the grid",
+    "paced windows",
+}
 RANDOM = sorted(set(SAMPLERS) - FIXED - ADAPTIVE)
 CONTEXT = Context(horizon=10.0)
 

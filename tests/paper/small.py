@@ -17,6 +17,7 @@ from purectrl.core.ledger import Ledger
 from purectrl.paper import (
     ITEMS,
     diffusion_regimes,
+    diffusion_taste,
     load_item,
     make_item,
     prop2_independency,
@@ -67,6 +68,7 @@ SMALL = {
     "diffusion-updates": fewer("diffusion-updates", seeds=2, most={"pure-seiko": 1}),
     "diffusion-frequency": fewer("diffusion-frequency", seeds=2, most={"pure-seiko": 1}),
     "diffusion-regimes": diffusion_regimes.item((("linear", 8, 0.5), ("saturating", 8, 0.0)), preferences=2),
+    "diffusion-taste": diffusion_taste.item(8, (0, 1), 1, images=2, denoising_steps=4),
     "diffusion-samples": load_item("diffusion-samples"),
 }
 assert set(SMALL) == set(ITEMS)

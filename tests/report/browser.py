@@ -86,13 +86,13 @@ class Browser:
         return json.loads(message)
 
     def open(self, path, width=1280, height=900, scheme="light"):
-        """Opens a file with the given window size and color scheme, and waits until it is drawn."""
+        """Opens a file or an address with the given window size and color scheme, and waits until it is drawn."""
         self.events.clear()
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.ask("Page.navigate", url=path.absolute().as_uri())
+        self.ask("Page.navigate", url=path if isinstance(path, str) else path.absolute().as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._receive())
         self.settle()

@@ -20,6 +20,7 @@ USAGE = """usage: purectrl COMMAND ...
                                                   the default algorithm on systems with states is pure-auto
   purectrl resume DIR                             continues a stopped run, bit for bit
   purectrl evaluate DIR                           evaluates the learned policy on new episodes; --video renders it
+  purectrl label DIR                              a local page for the images that a run with --reward people waits for
   purectrl export DIR --to numpy|onnx|jax         writes the policy to files that need neither JAX nor this package
   purectrl sweep PROBLEM... --algorithms A B --seeds 0:5 --out DIR
                                                   many runs, on all cores or with --engine ray on a cluster

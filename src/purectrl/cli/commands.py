@@ -13,6 +13,7 @@ from purectrl.cli.options import (
     SHORT,
     EvaluateOptions,
     ExportOptions,
+    LabelOptions,
     LeagueOptions,
     PaperOptions,
     ReportOptions,
@@ -130,6 +131,24 @@ def evaluate_command(words: Sequence[str]) -> int:
     return 0
 
 
+def label_command(words: Sequence[str]) -> int:
+    """`purectrl label`."""
+    directory, options = _directory("label", LabelOptions, words)
+    from purectrl.labels import serve
+
+    def announce(url: str) -> None:
+        print(f"label at {url}\nCtrl-C ends it; every label is kept at once in {directory / 'labels'}", flush=True)
+        if options.browser:
+            import webbrowser
+
+            webbrowser.open(url)
+
+    with signals.unwinding():
+        count = serve(directory, options.question, options.port, announce)
+    print(f"the run in {directory} has finished: {count} labels")
+    return 0
+
+
 def export_command(words: Sequence[str]) -> int:
     """`purectrl export`."""
     directory, options = _directory("export", ExportOptions, words)
@@ -222,6 +241,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "run": run_command,
     "resume": resume_command,
     "evaluate": evaluate_command,
+    "label": label_command,
     "export": export_command,
     "sweep": sweep_command,
     "report": report_command,

@@ -162,6 +162,18 @@ class EvaluateOptions(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelOptions(Settings):
+    """Options of `label`."""
+
+    question: str = "How good is this image?"
+    """What people are asked about each image."""
+    port: int = 0
+    """Port of the page on 127.0.0.1; 0 takes a free one."""
+    browser: bool = False
+    """Open the page in the default browser."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExportOptions(Settings):
     """Options of `export`."""
 

@@ -14,7 +14,7 @@ from purectrl.core.lookahead import Lookahead
 from purectrl.core.loop import Loop
 from purectrl.core.oracle import Oracle
 from purectrl.core.output_rules import OutputRule, UniformEpisode
-from purectrl.core.problem import Problem
+from purectrl.core.problem import Problem, SelectiveProblem
 from purectrl.core.samplers import Sampler, Windows
 from purectrl.core.schedules import Schedule
 from purectrl.core.settings import Settings
@@ -77,11 +77,13 @@ class Algorithm:
                     f"not {sampler.step:g}",
                 )
             sampler = sampler.on_grid(problem.time_grid)
+        sampler = sampler.priced(problem.prices)
         first, room = (None, 0) if problem.logs is None else (widened(problem.logs, sampler.m), problem.logs.total)
         if first is not None:  # the learner must have room for the logs, too, and for as many initial states
             room = max(room, first.episodes * sampler.m)
         learner = self.learner.build(problem, Budget(budget.measurements + room, budget.rollouts), sampler)
-        oracle = Oracle(problem.rollout, problem.horizon, budget)
+        selective = problem if isinstance(problem, SelectiveProblem) else None
+        oracle = Oracle(problem.rollout, problem.horizon, budget, selective=selective and selective.selective_rollout)
         schedule = self.schedule.prepare(budget, sampler.m)
         if schedule.needs_excess_loss and isinstance(learner, LookaheadMonitor) and learner.can_look_ahead:
             oracle = Lookahead(oracle, schedule, learner, problem.lookahead)

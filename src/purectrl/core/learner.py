@@ -89,6 +89,15 @@ class UncertaintyEstimator(Protocol):
 
 
 @runtime_checkable
+class BonusEstimator(Protocol):
+    """Optional capability: how uncertain the reward model is about measurements that could be taken."""
+
+    def bonus(self, state: Any, offered: Measurements) -> np.ndarray:
+        """The bonus of each of the offered measurements, which have no rewards [episodes, m]."""
+        ...
+
+
+@runtime_checkable
 class RestorationCheck(Protocol):
     """Optional capability: whether a state or a plan from a file has possible values, such as indices in range.
 

@@ -79,9 +79,10 @@ class Ledger(NamedTuple):
     policy_changes: int = 0
     """Updates after which the plan (π, q) differs from the one before, number by number."""
 
-    def charge(self, budget: Budget, rollouts: int, m: int) -> "Ledger":
-        """Counts `rollouts` episodes with `m` measurements each; raises if the budget does not cover them."""
-        cost = rollouts * m
+    def charge(self, budget: Budget, rollouts: int, m: int, measurements: int | None = None) -> "Ledger":
+        """Counts `rollouts` episodes with `m` measurements each, or `measurements` in all; raises if the budget does not
+        cover them."""
+        cost = rollouts * m if measurements is None else measurements
         left = budget.measurements - self.measurements
         if cost > left:
             raise BudgetError(f"{cost} more measurements requested, {left} of {budget.measurements} left")

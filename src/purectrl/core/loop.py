@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from purectrl.core.capabilities import check_capabilities, uncertainty
+from purectrl.core.capabilities import check_capabilities, selection, uncertainty
 from purectrl.core.errors import DivergenceWarning, require
 from purectrl.core.first_data import conforming
 from purectrl.core.keys import Key
@@ -42,7 +42,7 @@ class Loop:
         require(m <= N, f"m: one episode takes m = {m} measurements, more than the whole budget N = {N}")
         object.__setattr__(self, "schedule", self.schedule.prepare(budget, m))
         object.__setattr__(self, "_monitor", self.learner if isinstance(self.learner, FitMonitor) else None)
-        check_capabilities(self.sampler, self.schedule, self.learner)
+        check_capabilities(self.sampler, self.schedule, self.learner, self.oracle)
         self.sampler.check_horizon(self.oracle.horizon)
 
     def init(self, key: Key) -> State:
@@ -67,9 +67,11 @@ class Loop:
         if self.schedule.needs_excess_loss:  # which is tested after every episode
             episodes = min(episodes, self.oracle.lookahead)
 
+        rollouts, chosen = selection(self.sampler, self.learner, context, episodes)
+
         # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
-        times = self.sampler(times_key, episodes, context)
-        block, ledger = self.oracle(rollout_key, times, context)
+        times = self.sampler(times_key, rollouts, context)
+        block, ledger = self.oracle(rollout_key, times, context._replace(selection=chosen))
         data = state.data.append(block if self.first is None else conforming(block, self.first))
 
         # Algorithm 1, line 5; Algorithm 2, lines 6 and 7: whether F_{n+1} and R_{n+1} are due

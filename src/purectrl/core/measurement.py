@@ -146,8 +146,16 @@ class Measurements:
         again = np.zeros(self.t.shape, bool)
         again[:, 1:] = self.t[:, 1:] <= self.t[:, :-1]
         kept = self.valid & ~again
-        if np.array_equal(kept, self.valid):
-            return self
+        return self if np.array_equal(kept, self.valid) else self.at(kept)
+
+    def at(self, kept: np.ndarray) -> "Measurements":
+        """Those measurements alone that `kept` [episodes, m] names, moved to the beginning of each episode.
+
+        >>> x = np.arange(3.0)[None, :, None]
+        >>> some = Measurements(np.array([[0.1, 0.2, 0.3]]), x, x).at(np.array([[False, True, True]]))
+        >>> some.count.tolist(), some.t[some.valid].tolist()
+        ([2], [0.2, 0.3])
+        """
         order = np.argsort(~kept, axis=1, kind="stable")
         arrays = {}
         for name, array in self._present():

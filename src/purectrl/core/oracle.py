@@ -12,13 +12,16 @@ from purectrl.core.keys import Key
 from purectrl.core.ledger import Budget, Ledger
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
-from purectrl.core.samplers import Context
+from purectrl.core.samplers import Context, Selection
 
 Rollout = Callable[[Key, Plan, np.ndarray], Measurements]
 """(key, plan, times [episodes, m]) -> Measurements: executes `plan` in that many episodes and measures at those times.
 
 An episode that ends early has fewer measurements (`Measurements.count`), and only those are charged. With `count`, the times
 may also differ from the requested ones, as those of a clock do."""
+
+SelectiveRollout = Callable[[Key, Plan, np.ndarray, Selection], Measurements]
+"""The same, with a rule that decides which of the measurements are taken; the result has a `count`."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Oracle:
 
     Other arguments:
         reward_range: the range that measured rewards must lie in; None for no check (Gaussian noise has no range).
+        selective: the same system for samplers that take some of the measurements only; None if it cannot do so.
 
     A system at rest, measured twice in each of three episodes:
 
@@ -46,6 +50,7 @@ class Oracle:
     horizon: float
     budget: Budget
     reward_range: tuple[float, float] | None = None
+    selective: SelectiveRollout | None = None
     lookahead: ClassVar[int] = 1
     """Episodes that may run before a schedule decides; see `purectrl.core.lookahead`."""
 
@@ -54,6 +59,16 @@ class Oracle:
         start = time.perf_counter()
         check_times(times, self.horizon)
         episodes, m = times.shape
+        if context.selection is not None:
+            asked = context.selection.asked
+            ledger = context.ledger.charge(self.budget, rollouts=episodes, m=m, measurements=asked)
+            assert self.selective is not None
+            block = self.selective(key, context.plan, times, context.selection)
+            if block.total != asked:
+                raise MeasurementError(f"the rollout returned {block.total} measurements, {asked} were requested")
+            check_measured_times(block, times, self.horizon)
+            block.check(self.reward_range)
+            return block, ledger.add_seconds(rollout=time.perf_counter() - start)
         ledger = context.ledger.charge(self.budget, rollouts=episodes, m=m)
         block = self.rollout(key, context.plan, times)
         if block.count is None and not np.array_equal(block.t, times):

@@ -9,7 +9,7 @@ import abc
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from purectrl.core.ledger import Budget
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
 from purectrl.core.prices import Prices
-from purectrl.core.samplers import Sampler
+from purectrl.core.samplers import Sampler, Selection
 
 if TYPE_CHECKING:
     from purectrl.core.loop import Loop
@@ -78,6 +78,15 @@ class Evaluation(NamedTuple):
     """The first episodes, which reports show; None if the problem has no states."""
     labels: tuple[str, ...] = ()
     """What the coordinates of their states are called; x[0], x[1], … if there are none."""
+
+
+@runtime_checkable
+class SelectiveProblem(Protocol):
+    """Optional capability of a problem: of the measurements of its rollouts, only some are taken."""
+
+    def selective_rollout(self, key: Key, plan: Plan, times: np.ndarray, selection: Selection) -> Measurements:
+        """As `rollout`, with the measurements that `selection` chooses; the result has a `count`."""
+        ...
 
 
 class Source(NamedTuple):

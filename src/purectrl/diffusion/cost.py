@@ -304,7 +304,7 @@ def estimate(problem: "DiffusionProblem", loop: "Loop", rate: float | None = Non
     batches = [end - start for start, end in pairwise([0, *points])]
     plan = RunPlan(
         diffusion.process.steps * diffusion.evaluations_per_step,
-        episodes,
+        loop.sampler.rollouts(episodes, context),
         float(distinct),
         tuple(loop.learner.update_work(number, batch) for number, batch in enumerate(batches, 1)),
         problem.evaluated_images(len(batches)),

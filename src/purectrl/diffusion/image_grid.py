@@ -1,4 +1,4 @@
-"""Grids of samples: one row per condition, a score under each image; several models side by side."""
+"""Grids of samples: one row per condition, a score, if there is one, under each image; several models side by side."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,8 @@ def _panel(
     panel = Image.new("RGB", (LEFT + columns * across, HEAD + len(rows) * down), BACKGROUND)
     draw = ImageDraw.Draw(panel)
     large, small = ImageFont.load_default(17), ImageFont.load_default(11)
-    mean = f"{title + ': ' if title else ''}mean score {samples.scores.mean():.3f}"
+    scored = bool(np.isfinite(samples.scores).all())
+    mean = f"{title + ': ' if title else ''}mean score {samples.scores.mean():.3f}" if scored else title
     draw.text((LEFT, HEAD / 2), mean, fill=FOREGROUND, font=large, anchor="lm")
     for i, condition in enumerate(rows):
         top, chosen = HEAD + i * down, np.flatnonzero(samples.conditions == condition)
@@ -94,12 +95,14 @@ def _panel(
         one, other = (0.5, 0.5) if len(name) == 1 else (0.3, 0.7)  # a word and its score need two lines
         font = ImageFont.load_default(26 if len(name) == 1 else 11)
         draw.text((GAP, top + one * size), name, FOREGROUND, font, anchor="lm")
-        draw.text((LEFT - 2 * GAP, top + other * size), average, FOREGROUND, large, anchor="rm")
+        if scored:
+            draw.text((LEFT - 2 * GAP, top + other * size), average, FOREGROUND, large, anchor="rm")
         for j, index in enumerate(chosen[:columns]):
             left, score = LEFT + j * across, float(samples.scores[index])
             panel.paste(_enlarged(samples.images[index]), (left, top))
-            colour = _colour((score - low) / (high - low))
-            draw.text((left + size / 2, top + size + 1), f"{score:.2f}", colour, small, anchor="ma")
+            if scored:
+                colour = _colour((score - low) / (high - low))
+                draw.text((left + size / 2, top + size + 1), f"{score:.2f}", colour, small, anchor="ma")
     return panel
 
 

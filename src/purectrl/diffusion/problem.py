@@ -21,8 +21,10 @@ from purectrl.core.keys import Key
 from purectrl.core.learner import Record
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
+from purectrl.core.prices import Prices
 from purectrl.core.problem import Evaluation, Metrics, Problem, Source, record_numbers
-from purectrl.diffusion.diagnosis import overestimation, warn_of_exploitation
+from purectrl.core.samplers import Selection
+from purectrl.diffusion.diagnosis import overestimation, warn_of_exploitation, warn_of_parting
 from purectrl.diffusion.distributed import SINGLE, Ranks
 from purectrl.diffusion.finetune import path_kl
 from purectrl.diffusion.images import Samples
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 FINAL = 4
 """The final evaluation of a run has this many times the images of the evaluation after an update."""
+FREE = Prices()
 THUMBNAIL = 96
 """Largest height and width of images that are kept in memory and written to files."""
 
@@ -64,13 +67,14 @@ class DiffusionProblem(Problem, abc.ABC):
         measure: what is measured of a state of a trajectory.
 
     Other arguments:
-        eval_reward: the black box of evaluations, by default the same; it has its own log.
+        eval_reward: the black box of evaluations, by default the same, or none if that one asks people; it has its own log.
         reward_gradient: the same reward as a differentiable function of torch tensors, if it has one.
         kl_conditions: the conditions of the paths that estimate the final divergence from the pretrained model.
         eval_images: images per condition of the evaluation after each update; four times as many at the end of a run.
         rollout_batch_size: trajectories that are rolled out together.
         threads: CPU threads of PyTorch. The last bits of a run depend on it. It is a global setting of PyTorch, applied
             at every rollout and evaluation.
+        prices: what a measurement, a rollout and an update cost, in the unit of the reward.
         ranks: processes that share the work.
         directory: the directory of the run, see `open`.
         source: where the problem comes from.
@@ -97,6 +101,7 @@ class DiffusionProblem(Problem, abc.ABC):
     directory: Path | None = None
     source: Source | None = None
     measurements: int = 19_200
+    prices: Prices = FREE
     horizon: float = field(init=False)
     eval_episodes: int = field(init=False)
 
@@ -106,9 +111,11 @@ class DiffusionProblem(Problem, abc.ABC):
         for name in ("rollout_batch_size", "threads"):
             value = getattr(self, name)
             require(1 <= value <= 1_000_000, f"{name}: must be between 1 and 1,000,000, not {value}")
+        self.prices.check()
         object.__setattr__(self, "horizon", float(self.diffusion.process.steps))
         object.__setattr__(self, "eval_episodes", self.eval_images * len(self.eval_conditions))
-        object.__setattr__(self, "eval_reward", self.eval_reward or self.reward.with_log())
+        if self.eval_reward is None and not self.reward.waits:
+            object.__setattr__(self, "eval_reward", self.reward.with_log())
 
     @abc.abstractmethod
     def metrics(self, samples: Samples) -> Metrics:
@@ -133,6 +140,13 @@ class DiffusionProblem(Problem, abc.ABC):
 
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         """Denoising trajectories under `plan` and their rewards at `times` [episodes, m]."""
+        return self._rollout(key, plan, times, None)
+
+    def selective_rollout(self, key: Key, plan: Plan, times: np.ndarray, selection: Selection) -> Measurements:
+        """The same with the rewards of those images that `selection` chooses."""
+        return self._rollout(key, plan, times, selection)
+
+    def _rollout(self, key: Key, plan: Plan, times: np.ndarray, selection: Selection | None) -> Measurements:
         torch.set_num_threads(self.threads)
         rollout = DenoisingRollout(
             self.diffusion,
@@ -144,17 +158,18 @@ class DiffusionProblem(Problem, abc.ABC):
             self.rollout_batch_size,
             self.ranks,
         )
-        return rollout(key, plan, times)
+        return rollout(key, plan, times, selection)
 
     def sample(self, plan: Plan, key: Key, images: int) -> Samples:
-        """`images` final images of each of `eval_conditions`, with their evaluation scores; large ones are scored at their
-        size and returned as thumbnails."""
+        """`images` final images of each of `eval_conditions`, with their evaluation scores, NaN if there are none; large
+        ones are scored at their size and returned as thumbnails."""
         torch.set_num_threads(self.threads)
-        assert self.eval_reward is not None
         conditions = np.repeat(np.array(self.eval_conditions), images).tolist()
         kept, scores, done = [], [], 0
         for batch in final_images(self.diffusion, plan, conditions, key, self.rollout_batch_size, self.ranks):
-            scores.append(query(self.eval_reward, batch, conditions[done : done + len(batch)], self.ranks))
+            some = conditions[done : done + len(batch)]
+            none = np.full(len(batch), np.nan)
+            scores.append(none if self.eval_reward is None else query(self.eval_reward, batch, some, self.ranks))
             kept.append(thumbnails(batch.float().cpu().numpy()))
             done += len(batch)
         return Samples(np.concatenate(kept), np.array(conditions), np.concatenate(scores))
@@ -182,24 +197,33 @@ class DiffusionProblem(Problem, abc.ABC):
         samples = self.sample(plan, key, max(2, episodes // len(self.eval_conditions)))
         if self.directory is not None and self.ranks.is_main:
             self.save_images(label, {"": samples}, subdirectory(self.directory, "media", create=True))
-        return self.metrics(samples)
+        return self.scored(self.metrics(samples))
+
+    def scored(self, metrics: Metrics) -> Metrics:
+        """The metrics without rewards, if evaluations have no reward."""
+        rewards = () if self.eval_reward is not None else [name for name in metrics if name.startswith("reward")]
+        return {name: value for name, value in metrics.items() if name not in rewards}
 
     def open(self, directory: Path | None) -> Self:
         """A copy that logs queries in `directory/queries.jsonl`, so that no query is repeated after a crash, and those of
         the evaluation in `directory/evaluation.jsonl`; it writes image grids into `directory/media`."""
         logs = None if directory is None or not self.ranks.is_main else directory
         reward = self.reward.with_log(logs and logs / "queries.jsonl")
-        assert self.eval_reward is not None
-        eval_reward = self.eval_reward.with_log(logs and logs / "evaluation.jsonl")
+        eval_reward = self.eval_reward and self.eval_reward.with_log(logs and logs / "evaluation.jsonl")
         return dataclasses.replace(self, reward=reward, eval_reward=eval_reward, directory=directory)
 
     def columns(self, record: Record) -> Metrics:
         """Queries of the reward and evaluations of the network in one step of the loop."""
         steps = step_of(record.block.t)
         distinct = steps.shape[0] + int((steps[:, 1:] != steps[:, :-1]).sum())
+        if record.block.count is not None:  # some were chosen, and all of these were queried
+            distinct = record.block.total
         per_episode = self.diffusion.process.steps * self.diffusion.evaluations_per_step
         evaluations = record.block.episodes * per_episode + record.info.get("update_evaluations", 0)
-        return {"queries": steps.size if self.reward.stochastic else distinct, "network_evaluations": evaluations}
+        return {
+            "queries": record.block.total if self.reward.stochastic else distinct,
+            "network_evaluations": evaluations,
+        }
 
     def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Evaluation:
         """The evaluation after an update; its images are named after the update."""
@@ -210,12 +234,15 @@ class DiffusionProblem(Problem, abc.ABC):
         warn_of_exploitation(records)
         key, images = key.child("final"), FINAL * self.eval_images
         before, after = self.sample(self.pretrained, key, images), self.sample(plan, key, images)
-        pretrained = self.metrics(before) | self.reward_by_condition(before)
+        pretrained, now = (
+            self.scored(self.metrics(samples) | self.reward_by_condition(samples)) for samples in (before, after)
+        )
+        warn_of_parting(pretrained, now)
+        curve = [[one["measurements"], one["eval_reward"]] for one in records if "eval_reward" in one]
         condition = self.diffusion.model.encode(self.kl_conditions or self.conditions)
         reference, kl_key = self.diffusion.model.pretrained(), key.child("divergence")
         return (
-            self.metrics(after)
-            | self.reward_by_condition(after)
+            now
             | {f"{name}_pretrained": value for name, value in pretrained.items()}
             | {
                 "kl_pretrained": path_kl(self.diffusion, Params.of(plan), reference, condition, kl_key),
@@ -226,7 +253,7 @@ class DiffusionProblem(Problem, abc.ABC):
                 for name in ("queries", "network_evaluations")
             }
             | overestimation(records)
-            | {"reward_curve": [[one["measurements"], one["eval_reward"]] for one in records if "eval_reward" in one]}
+            | ({"reward_curve": curve} if curve else {})
         )
 
     def artifacts(self, plan: Plan, key: Key, directory: Path) -> list[Path]:

@@ -59,11 +59,12 @@ class RewardData(NamedTuple):
 
 
 def reward_data(measured: Measurements, horizon: float, device: torch.device | str = "cpu") -> RewardData:
-    """All measurements of all trajectories; those of trajectory i are rows i·m … i·m + m − 1."""
-    assert measured.r is not None
-    flat = lambda array: torch.tensor(array.reshape(-1, *array.shape[2:]), device=device)  # noqa: E731
+    """All measurements of all trajectories, one trajectory after the other; without rewards, they are zero."""
+    taken = measured.valid
+    flat = lambda array: torch.tensor(array[taken], device=device)  # noqa: E731
     times = step_of(measured.t) / horizon  # a time inside a step is measured at the end of the step
-    t, r = (torch.tensor(array.ravel(), dtype=torch.float32, device=device) for array in (times, measured.r))
+    rewards = np.zeros(taken.shape) if measured.r is None else measured.r
+    t, r = (torch.tensor(array[taken], dtype=torch.float32, device=device) for array in (times, rewards))
     return RewardData(flat(measured.x), t, flat(measured.u)[:, 0].long(), r)
 
 
@@ -170,16 +171,21 @@ class RewardModel:
         posterior = Posterior(self.loss.activation, state.heads, state.factor, state.direction)
         return Score(mean, self.uncertainty.bonus(features, posterior))
 
-    def fit(self, data: RewardData, m: int, key: Key) -> tuple[RewardState, dict[str, float]]:
-        """Trains from scratch on all measurements, `m` per trajectory; returns the state and its held-out metrics."""
+    def fit(self, data: RewardData, m: int | Tensor, key: Key) -> tuple[RewardState, dict[str, float]]:
+        """Trains from scratch on all measurements, `m` per trajectory; returns the state and its held-out metrics.
+
+        Main arguments:
+            m: measurements per trajectory, or of each trajectory [episodes], none of them 0.
+        """
         self._check_range(data)
+        sizes = torch.full((len(data.r) // m,), m) if isinstance(m, int) else m
         if self.settings.fit == "ridge":
-            return self._fit_ridge(data, m, key)
+            return self._fit_ridge(data, sizes, key)
         initial, generator = self.init(key.child("init")), torch_generator(key.child("fit"))
-        train, held_out = split(len(data.r) // m, self.settings.held_out, generator)
+        train, held_out = split(len(sizes), self.settings.held_out, generator)
         counts = bootstrap_counts(len(train), self.uncertainty.num_heads, generator)
-        counts = counts.repeat_interleave(m, dim=0).to(self.device)
-        train_data, held_out_data = (data.at(_rows(episodes, m).to(self.device)) for episodes in (train, held_out))
+        counts = counts.repeat_interleave(sizes[train], dim=0).to(self.device)
+        train_data, held_out_data = (data.at(_rows(episodes, sizes).to(self.device)) for episodes in (train, held_out))
         mean, std = mean_and_std(data.r) if self.loss.linear else (0.0, 1.0)
         scaled = [part._replace(r=(part.r - mean) / std) for part in (train_data, held_out_data)]
         state = self._train(initial, scaled[0], counts, scaled[1], generator)
@@ -189,11 +195,11 @@ class RewardModel:
         return state, self.validate(state, held_out_data if len(held_out) else train_data)
 
     @torch.no_grad()
-    def _fit_ridge(self, data: RewardData, m: int, key: Key) -> tuple[RewardState, dict[str, float]]:
+    def _fit_ridge(self, data: RewardData, sizes: Tensor, key: Key) -> tuple[RewardState, dict[str, float]]:
         """Ridge regression on all measurements; its error is that of a fit without the held-out trajectories."""
         initial, generator = self.init(key.child("init")), torch_generator(key.child("fit"))
-        train, held_out = split(len(data.r) // m, self.settings.held_out, generator)
-        parts = [data.at(_rows(episodes, m).to(self.device)) for episodes in (train, held_out)]
+        train, held_out = split(len(sizes), self.settings.held_out, generator)
+        parts = [data.at(_rows(episodes, sizes).to(self.device)) for episodes in (train, held_out)]
         features = lambda part: self.features({}, *part[:3]).double()  # noqa: E731
         metrics = {}
         if len(held_out):
@@ -344,9 +350,17 @@ def correlation(one: Tensor, other: Tensor) -> float:
     return float(np.corrcoef(pair)[0, 1]) if pair.shape[1] > 1 and pair.std(axis=1).min() > 1e-12 else 0.0
 
 
-def _rows(episodes: Tensor, m: int) -> Tensor:
-    """The rows of these trajectories."""
-    return (episodes[:, None] * m + torch.arange(m)).flatten()
+def _rows(episodes: Tensor, sizes: Tensor) -> Tensor:
+    """The rows of these trajectories, of which `sizes` has the number of measurements of each [episodes].
+
+    >>> _rows(torch.tensor([2, 0]), torch.tensor([2, 1, 3])).tolist()
+    [3, 4, 5, 0, 1]
+    """
+    starts = sizes.cumsum(0) - sizes
+    return torch.cat(
+        [torch.arange(start, start + size) for start, size in zip(starts[episodes], sizes[episodes], strict=True)]
+        or [torch.zeros(0, dtype=torch.long)]
+    )
 
 
 def _chunks(data: RewardData) -> list[RewardData]:

@@ -16,6 +16,7 @@ from purectrl.core.errors import MeasurementError, require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
+from purectrl.core.samplers import Selection
 from purectrl.diffusion.distributed import SINGLE, Ranks, Tensors
 from purectrl.diffusion.models import Condition, Encoded, GuidedDiffusion, Params, count, take
 from purectrl.diffusion.process import AffineSteps, Step, path, torch_generator
@@ -85,6 +86,8 @@ class TrajectoryBatch(NamedTuple):
     steps: np.ndarray
     """The steps after which they are measured [n, m]."""
     key: Key
+    start: int = 0
+    """The number of the first of them."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +124,13 @@ class DenoisingRollout:
     def __post_init__(self) -> None:
         require(len(self.conditions) >= 1, "conditions: at least one is needed")
 
-    def __call__(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
-        """Executes `plan` in as many trajectories as `times` [episodes, m] has rows and measures at those times."""
+    def __call__(self, key: Key, plan: Plan, times: np.ndarray, selection: Selection | None = None) -> Measurements:
+        """Executes `plan` in as many trajectories as `times` [episodes, m] has rows and measures at those times, or at those
+        that `selection` chooses among the trajectories that are rolled out together."""
         index, steps = balanced_conditions(key.child("conditions"), len(times), len(self.conditions)), step_of(times)
         encoded, size = self.diffusion.model.encode(self.conditions), self.batch_size
         batches = [
-            TrajectoryBatch(index[start : start + size], steps[start : start + size], key.child("path", number))
+            TrajectoryBatch(index[start : start + size], steps[start : start + size], key.child("path", number), start)
             for number, start in enumerate(range(0, len(times), size))
         ]
 
@@ -135,16 +139,26 @@ class DenoisingRollout:
             condition = take(encoded, torch.from_numpy(batch.conditions))
             images = measured_images(self.diffusion, plan, condition, batch.steps, self.measure, batch.key)
             inputs = self.embed(images.flatten(0, 1)).unflatten(0, images.shape[:2])
-            distinct = torch.from_numpy(self._queried(batch.steps))
-            return {"images": images[distinct], "inputs": inputs}
+            taken = torch.from_numpy(self._queried(batch.steps) if selection is None else choose(batch, inputs))
+            return {"images": images[taken], "inputs": inputs, "taken": taken}
 
-        inputs, rewards = [], []
+        def choose(batch: TrajectoryBatch, inputs: Tensor) -> np.ndarray:
+            assert selection is not None
+            start = batch.start
+            u = np.broadcast_to(trajectory_labels(batch)[:, None], (*batch.steps.shape, 3))
+            offered = Measurements(times[start : start + size], inputs.cpu().numpy(), u)
+            before, after = (selection.asked * end // len(times) for end in (start, start + offered.episodes))
+            return selection.choose(offered, after - before, batch.key.child("selection"))
+
+        inputs, rewards, taken = [], [], []
         for batch, result in zip(batches, self.ranks.imap(sample, batches), strict=True):
             inputs.append(result["inputs"].cpu().numpy())
-            rewards.append(self._query(result["images"], batch))
+            taken.append(result["taken"].cpu().numpy())
+            rewards.append(self._query(result["images"], batch, None if selection is None else taken[-1]))
         u = np.concatenate([trajectory_labels(batch) for batch in batches])
         u = np.broadcast_to(u[:, None], (*times.shape, 3))
-        return Measurements(times, np.concatenate(inputs), u, r=np.concatenate(rewards))
+        found = Measurements(times, np.concatenate(inputs), u, r=np.concatenate(rewards))
+        return found if selection is None else found.at(np.concatenate(taken))
 
     def _queried(self, steps: np.ndarray) -> np.ndarray:
         """Which measurements [n, m] are queried: all, or the distinct ones of a deterministic reward."""
@@ -153,12 +167,14 @@ class DenoisingRollout:
             queried[:, 1:] = steps[:, 1:] != steps[:, :-1]
         return queried
 
-    def _query(self, images: Tensor, batch: TrajectoryBatch) -> np.ndarray:
-        """Rewards [n, m] of a batch, from the images that are queried."""
-        queried = self._queried(batch.steps)
+    def _query(self, images: Tensor, batch: TrajectoryBatch, taken: np.ndarray | None) -> np.ndarray:
+        """Rewards [n, m] of a batch, from the images that are queried: those that were `taken`, or all distinct ones."""
+        queried = self._queried(batch.steps) if taken is None else taken
+        if not queried.any():
+            return np.zeros(queried.shape)
         conditions = [self.conditions[batch.conditions[row]] for row in np.nonzero(queried)[0]]
         scores = query(self.reward, images, conditions, self.ranks)
-        source = np.cumsum(queried.ravel()) - 1
+        source = np.maximum(np.cumsum(queried.ravel()) - 1, 0)
         return scores[source].reshape(batch.steps.shape)
 
 

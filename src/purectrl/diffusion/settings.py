@@ -197,6 +197,9 @@ class Seiko(LearnerSettings):
     gradient: Literal["model", "reward"] = "model"
     """Whether the update follows the gradient of the reward model, or that of the reward itself, if it is differentiable;
     then no reward model is fitted, and every simulated trajectory is a query, counted as `reward_gradients`."""
+    stop_when_worse: bool = False
+    """Whether the run ends when the measured reward of final images fell by more than three standard errors after an update
+    that promised a gain. `--output best-measured` then returns the better model."""
 
     def unused(self, problem: Problem, sampler: Sampler) -> Mapping[str, str]:
         """What the chosen uncertainty does not use, and what concerns terms that are switched off."""
@@ -227,6 +230,12 @@ class Seiko(LearnerSettings):
                 f"learner.reward_model.fit: ridge needs an embedding of images, {problem.name!r} has none for this reward; "
                 "use network"
             )
+        certain = self.reward_model.uncertainty in ("greedy", "thompson") or self.reward_model.bonus_scale == 0
+        if sampler.needs_bonus and (certain or self.gradient == "reward"):
+            raise UnsupportedError(
+                f"sampler: {type(sampler).__name__} needs a bonus; use learner.reward_model.uncertainty ucb or bootstrap, "
+                "with a positive bonus_scale, and learner.gradient model"
+            )
         if self.reward_model.fit == "ridge" and self.reward_model.loss != "mse":
             raise UnsupportedError("learner.reward_model.loss: ridge regression minimises squared errors; use mse")
         low, high = problem.reward.range or (0.0, 1.0)  # an unknown range is checked when the model is fitted
@@ -241,4 +250,4 @@ class Seiko(LearnerSettings):
                 f"learner.finetune.max_backprop_steps: with {longest} of {steps} steps no gradient of the reward reaches "
                 "the initial distribution; use all steps, or initial_learning_rate 0"
             )
-        return build_learner(self, problem)
+        return build_learner(self, problem, representative=not sampler.needs_bonus)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from purectrl.core.errors import require
+from purectrl.core.prices import Prices
 from purectrl.core.problem import Metrics
 from purectrl.diffusion import image_grid
 from purectrl.diffusion.distributed import current_ranks
@@ -18,7 +19,14 @@ from purectrl.diffusion.models import GuidedDiffusion, Params
 from purectrl.diffusion.pipeline import NAME, PipelineModel, load_pipeline
 from purectrl.diffusion.problem import DiffusionProblem, RewardInput
 from purectrl.diffusion.reward_networks import ImageTrunk, VectorTrunk, cell_statistics
-from purectrl.diffusion.rewards import Reward, RewardOptions, RewardSpec, Scorer, reward_spec
+from purectrl.diffusion.rewards import (
+    RewardOptions,
+    RewardSpec,
+    Scorer,
+    black_box,
+    evaluation_reward,
+    reward_spec,
+)
 from purectrl.diffusion.rollout import MEASURES
 from purectrl.diffusion.views import view_input
 
@@ -94,6 +102,8 @@ def build(
     model: str | None,
     reward: str | Scorer,
     *,
+    eval_reward: str | Scorer | None,
+    label_levels: int,
     view: str | None,
     view_model: str | None,
     aesthetic_clip: str | None,
@@ -111,6 +121,7 @@ def build(
     eval_images: int,
     reward_timeout: float,
     stochastic_reward: bool,
+    prices: Prices,
     rollout_batch_size: int,
     threads: int,
 ) -> StableDiffusionProblem:
@@ -127,7 +138,7 @@ def build(
     kind = choose_device(device)
     require(precision != "fp16" or kind != "cpu", "precision: fp16 needs a GPU; use bf16 or no on a CPU")
     ranks = current_ranks(kind)
-    options = RewardOptions(str(ranks.device), aesthetic_clip, aesthetic_head)
+    options = RewardOptions(str(ranks.device), aesthetic_clip, aesthetic_head, label_levels)
     name, spec = reward_spec(reward, options)
     pipeline = _model(model, precision, rank, size, torch.device(ranks.device), guidance)
     if pipeline.family.embedded_guidance:  # it is an input of the network
@@ -137,7 +148,8 @@ def build(
         diffusion=GuidedDiffusion(pipeline, pipeline.process(denoising_steps, flow_noise), guidance),
         conditions=prompts,
         eval_conditions=(*prompts, *held_out_prompts),
-        reward=Reward(spec.score, name=name, range=spec.range, timeout=reward_timeout, stochastic=stochastic_reward),
+        reward=black_box(name, spec, reward_timeout, stochastic_reward),
+        eval_reward=evaluation_reward(eval_reward, options, reward_timeout),
         reward_input=reward_input(spec, len(prompts))
         if view is None
         else view_input(view, pipeline, len(prompts), view_model, ranks.device),
@@ -145,6 +157,7 @@ def build(
         reward_gradient=spec.gradient,
         kl_conditions=prompts[:rollout_batch_size],
         eval_images=eval_images,
+        prices=prices,
         rollout_batch_size=rollout_batch_size,
         threads=threads,
         ranks=ranks,

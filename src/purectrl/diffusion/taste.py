@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from purectrl.core.errors import require
 from purectrl.core.keys import Key
+from purectrl.core.prices import Prices
 from purectrl.diffusion.digits import network
 from purectrl.diffusion.digits.problem import DigitsProblem, pretrained_classifier, pretrained_model
 from purectrl.diffusion.distributed import current_ranks
@@ -123,6 +124,7 @@ def build(
     denoising_steps: int,
     measure: str,
     eval_images: int,
+    prices: Prices,
     rollout_batch_size: int,
     threads: int,
 ) -> DigitsProblem:
@@ -147,6 +149,7 @@ def build(
         measure=MEASURES[measure],
         kl_conditions=network.TRAINING * 8,
         eval_images=eval_images,
+        prices=prices,
         rollout_batch_size=rollout_batch_size,
         threads=threads,
         ranks=current_ranks(),

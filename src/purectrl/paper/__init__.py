@@ -34,6 +34,7 @@ ITEMS: Mapping[str, str] = {
     "diffusion-updates": "purectrl.paper.diffusion_updates",
     "diffusion-frequency": "purectrl.paper.diffusion_frequency",
     "diffusion-regimes": "purectrl.paper.diffusion_regimes",
+    "diffusion-taste": "purectrl.paper.diffusion_taste",
     "diffusion-samples": "purectrl.paper.diffusion_samples",
 }
 """Every item and the module that defines it."""

@@ -83,13 +83,18 @@ PROBLEMS: dict[str, Entry] = {
     "gymnasium": _entry(
         "gymnasium_environments:gymnasium", "any Gymnasium environment, --env", "states", code=("env",)
     ),
-    "digits": _entry("digit_images:digits", "fine-tune a diffusion model of digits", "images", code=("reward", "view")),
+    "digits": _entry(
+        "digit_images:digits",
+        "fine-tune a diffusion model of digits",
+        "images",
+        code=("reward", "eval_reward", "view"),
+    ),
     "taste": _entry("taste_images:taste", "fine-tune the digits to a hidden preference with noisy labels", "images"),
     "stable-diffusion": _entry(
         "stable_diffusion_images:stable_diffusion",
         "fine-tune Stable Diffusion, --problem.model",
         "images",
-        code=("reward", "view"),
+        code=("reward", "eval_reward", "view"),
         weights=("model", "aesthetic_clip", "aesthetic_head", "view_model"),
     ),
 }

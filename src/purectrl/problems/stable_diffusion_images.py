@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from purectrl.core.errors import choose
+from purectrl.core.prices import Prices
 from purectrl.diffusion.prompts import TRAINING, UNSEEN
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ def stable_diffusion(
     model: str | None = None,
     reward: str | Callable[..., Any] = "aesthetic",
     *,
+    eval_reward: str | Callable[..., Any] | None = None,
+    label_levels: int = 5,
     view: str | None = None,
     view_model: str | None = None,
     aesthetic_clip: str | None = None,
@@ -31,6 +34,8 @@ def stable_diffusion(
     eval_images: int = 2,
     reward_timeout: float = 600.0,
     stochastic_reward: bool = False,
+    measurement_price: float = 0.0,
+    rollout_price: float = 0.0,
     rollout_batch_size: int = 16,
     threads: int = 1,
 ) -> "StableDiffusionProblem":
@@ -40,7 +45,8 @@ def stable_diffusion(
         model: directory with a pipeline in diffusers' format, or its name on the Hugging Face hub: Stable Diffusion 1.x,
             2.x, XL or 3, or FLUX.1.
         reward: what is measured: `aesthetic` (the LAION Aesthetics V2 score, as in the paper), `jpeg` (minus the kilobytes
-            of an image), or `module:function` or `path/file.py:function`, called with images
+            of an image), `people` (labels in [0, 1], for which `purectrl label` asks), or `module:function` or
+            `path/file.py:function`, called with images
             [n, 3, height, width] in [0, 1] and their prompts, returning n scores.
         view: what the reward model sees of an image: `clip` or `dino`, an embedding by a network, or `module:function` or
             `path/file.py:function`, called with images [n, channels, height, width] in [0, 1] as a torch tensor, returning
@@ -55,6 +61,8 @@ def stable_diffusion(
         device: where to compute; `auto` uses a GPU if there is one.
 
     Other arguments:
+        eval_reward: the reward of evaluations, as `reward`; by default the same, and none where people are asked.
+        label_levels: levels of a label of people, from 2 to 9.
         prompts: prompts that are measured; by default 50 animals.
         held_out_prompts: prompts of the evaluation alone; by default the six animals of the paper.
         guidance: scale of classifier-free guidance; 1 is none. For FLUX, which has guidance as an input, 3.5 is usual.
@@ -67,6 +75,8 @@ def stable_diffusion(
         reward_timeout: seconds that the reward may take for 64 images.
         stochastic_reward: whether the same image can get different scores. Then all m times of an episode are queried, also
             repeated ones, and after a crash the queries of the interrupted step are repeated.
+        measurement_price: what a measurement costs, in the unit of the reward.
+        rollout_price: what a trajectory costs.
         rollout_batch_size: trajectories that are rolled out together.
         threads: CPU threads of PyTorch; the last bits of a run depend on it.
     """
@@ -75,6 +85,8 @@ def stable_diffusion(
     return build(
         model,
         reward,
+        eval_reward=eval_reward,
+        label_levels=label_levels,
         view=view,
         view_model=view_model,
         aesthetic_clip=aesthetic_clip,
@@ -92,6 +104,7 @@ def stable_diffusion(
         eval_images=eval_images,
         reward_timeout=reward_timeout,
         stochastic_reward=stochastic_reward,
+        prices=Prices(measurement_price, rollout_price),
         rollout_batch_size=rollout_batch_size,
         threads=threads,
     )

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from purectrl.core.errors import choose
+from purectrl.core.prices import Prices
 
 if TYPE_CHECKING:
     from purectrl.diffusion.digits.problem import DigitsProblem
@@ -15,6 +16,8 @@ def taste(
     measure: Literal["predicted_x0", "x_t"] = "x_t",
     denoising_steps: int = 12,
     eval_images: int = 10,
+    measurement_price: float = 0.0,
+    rollout_price: float = 0.0,
     rollout_batch_size: int = 64,
     threads: int = 1,
 ) -> "DigitsProblem":
@@ -32,6 +35,8 @@ def taste(
 
     Other arguments:
         denoising_steps: S; an episode lasts T = S steps.
+        measurement_price: what a measurement costs, in the unit of the reward.
+        rollout_price: what a trajectory costs.
         rollout_batch_size: trajectories that are rolled out together.
         threads: CPU threads of PyTorch; the last bits of a run depend on it.
     """
@@ -43,6 +48,7 @@ def taste(
         denoising_steps=denoising_steps,
         measure=choose("measure", measure, ("predicted_x0", "x_t")),
         eval_images=eval_images,
+        prices=Prices(measurement_price, rollout_price),
         rollout_batch_size=rollout_batch_size,
         threads=threads,
     )

@@ -39,7 +39,8 @@ def graceful_shutdown(on_second: Callable[[], None] = exit_unless_worker) -> Ite
     handled = [number for number in signals.NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
     previous = {number: signal.signal(number, handle) for number in handled}
     try:
-        yield received
+        with signals.collecting(received):
+            yield received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -84,7 +84,7 @@ def final_metrics(problem: Problem, state: State, last: Plan, records: Sequence[
         final = {name[5:]: value for name, value in evaluations[-1].items() if name.startswith("eval_")}
         name = problem.result_metric if problem.result_metric in final else "reward"
         curve = [[record["rollouts"], record[f"eval_{name}"]] for record in evaluations if f"eval_{name}" in record]
-        metrics |= final | {f"{name}_curve": curve}
+        metrics |= final | ({f"{name}_curve": curve} if curve else {})
         if isinstance(final.get(name), float):
             metrics["utility"] = problem.prices.utility(final[name], state.ledger)
         metrics |= criterion_met(problem, final)

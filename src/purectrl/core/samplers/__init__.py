@@ -6,9 +6,11 @@ adaptive sampler reads the model's predictive uncertainty from `context`.
 """
 
 from purectrl.core.samplers.adaptive import AdaptiveSampler
-from purectrl.core.samplers.base import Context, Sampler
+from purectrl.core.samplers.auto_m import AutoM
+from purectrl.core.samplers.base import Context, Sampler, Selection
 from purectrl.core.samplers.fixed import Equidistant, ExponentialGaps, Final, Uniform
 from purectrl.core.samplers.geometric import Geometric, GeometricDistinct, geometric_probabilities
+from purectrl.core.samplers.largest_bonus import LargestBonus
 from purectrl.core.samplers.max_determinant import MaxDeterminant
 from purectrl.core.samplers.max_kernel_distance import MaxKernelDistance
 from purectrl.core.samplers.paced import PacedWindows
@@ -32,23 +34,28 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "receding": Receding,
     "variance-threshold": VarianceThreshold,
     "paced-windows": PacedWindows,
+    "auto-m": AutoM,
+    "largest-bonus": LargestBonus,
 }
 """The names that `--sampler` takes. A new sampler is a file in this directory and a line here."""
 
 __all__ = [
     "SAMPLERS",
     "AdaptiveSampler",
+    "AutoM",
     "Context",
     "Equidistant",
     "ExponentialGaps",
     "Final",
     "Geometric",
     "GeometricDistinct",
+    "LargestBonus",
     "MaxDeterminant",
     "MaxKernelDistance",
     "PacedWindows",
     "Receding",
     "Sampler",
+    "Selection",
     "Snapped",
     "Stratified",
     "Uniform",

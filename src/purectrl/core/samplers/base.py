@@ -10,9 +10,19 @@ import numpy as np
 from purectrl.core.errors import InputError
 from purectrl.core.keys import Key
 from purectrl.core.ledger import Ledger
-from purectrl.core.measurement import Dataset
+from purectrl.core.measurement import Dataset, Measurements
+from purectrl.core.prices import Prices
 from purectrl.core.settings import Settings
 from purectrl.core.uncertainty import Uncertainty
+
+
+class Selection(NamedTuple):
+    """Which of the measurements that a batch of rollouts offers are taken."""
+
+    asked: int
+    """How many of them."""
+    choose: Callable[[Measurements, int, Key], np.ndarray]
+    """(measurements without rewards of some episodes, how many to take, key) -> which [episodes, m]."""
 
 
 class Context(NamedTuple):
@@ -30,6 +40,8 @@ class Context(NamedTuple):
     """All measurements so far."""
     uncertainty: Callable[[np.ndarray, Key], Uncertainty] | None = None
     """(times [n], key) -> what the model does not know at those times under the plan; None unless the sampler needs it."""
+    selection: Selection | None = None
+    """Which measurements the oracle takes; None takes all."""
 
 
 class Sampler(Settings, abc.ABC):
@@ -48,10 +60,33 @@ class Sampler(Settings, abc.ABC):
     """Measurements per episode."""
     needs_uncertainty: ClassVar[bool] = False
     """Whether `draw` calls `context.uncertainty`."""
+    selects: ClassVar[bool] = False
+    """Whether some episodes are measured fewer than m times: `select` decides."""
+    needs_bonus: ClassVar[bool] = False
+    """Whether `select` uses the bonus of the learner."""
 
     @abc.abstractmethod
     def draw(self, key: Key, episodes: int, context: Context) -> np.ndarray:
         """Times [episodes, m] inside [0, T], in any order within an episode."""
+
+    def rollouts(self, episodes: int, context: Context) -> int:
+        """How many rollouts are made for the measurements of `episodes` whole episodes."""
+        return episodes
+
+    def select(
+        self, offered: Measurements, asked: int, key: Key, context: Context, bonus: Callable[[Measurements], np.ndarray]
+    ) -> np.ndarray:
+        """Which `asked` of the offered measurements are taken [episodes, m], if the sampler selects.
+
+        Main arguments:
+            offered: what can be measured, without rewards.
+            bonus: the uncertainty of the reward model about each [episodes, m].
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes all measurements")
+
+    def priced(self, prices: Prices) -> "Sampler":
+        """The sampler for what measurements and rollouts cost; raises `UnsupportedError` if it cannot work with them."""
+        return self
 
     def check_horizon(self, horizon: float) -> None:
         """Raises `InputError` if the times do not fit into an episode of length `horizon`."""

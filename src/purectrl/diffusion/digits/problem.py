@@ -14,6 +14,7 @@ from safetensors.numpy import save
 
 from purectrl.core.errors import require
 from purectrl.core.io import subdirectory, write_atomically, write_files
+from purectrl.core.prices import Prices
 from purectrl.core.problem import Metrics
 from purectrl.diffusion import image_grid
 from purectrl.diffusion.digits import classifier, network
@@ -25,7 +26,7 @@ from purectrl.diffusion.problem import DiffusionProblem, RewardInput
 from purectrl.diffusion.process import AffineSteps
 from purectrl.diffusion.reward_model import add_noise
 from purectrl.diffusion.reward_networks import ImageTrunk, VectorTrunk
-from purectrl.diffusion.rewards import Reward, Scorer, reward_spec
+from purectrl.diffusion.rewards import RewardOptions, Scorer, black_box, evaluation_reward, reward_spec
 from purectrl.diffusion.rollout import MEASURES
 from purectrl.diffusion.views import view_input
 
@@ -93,6 +94,8 @@ def pretrained_classifier() -> classifier.Classifier:
 def build(
     reward: str | Scorer,
     *,
+    eval_reward: str | Scorer | None,
+    label_levels: int,
     view: str | None,
     denoising_steps: int,
     measure: str,
@@ -101,6 +104,7 @@ def build(
     eval_images: int,
     reward_timeout: float,
     stochastic_reward: bool,
+    prices: Prices,
     rollout_batch_size: int,
     threads: int,
 ) -> DigitsProblem:
@@ -115,7 +119,7 @@ def build(
         len(measured) >= 1 and len(evaluated) > len(measured),
         f"left_out: at least one measured and one held-out class must remain, not {list(left_out)}",
     )
-    name, spec = reward_spec(reward)
+    name, spec = reward_spec(reward, RewardOptions(label_levels=label_levels))
     if view is not None:
         inputs = view_input(view, pretrained_model(), len(measured))
     elif spec.embed is None:
@@ -129,12 +133,14 @@ def build(
         ),
         conditions=measured,
         eval_conditions=evaluated,
-        reward=Reward(spec.score, name=name, range=spec.range, timeout=reward_timeout, stochastic=stochastic_reward),
+        reward=black_box(name, spec, reward_timeout, stochastic_reward),
+        eval_reward=evaluation_reward(eval_reward, RewardOptions(), reward_timeout),
         reward_input=inputs,
         measure=MEASURES[measure],
         reward_gradient=spec.gradient,
         kl_conditions=measured * 8,
         eval_images=eval_images,
+        prices=prices,
         rollout_batch_size=rollout_batch_size,
         threads=threads,
         ranks=current_ranks(),

@@ -6,12 +6,20 @@
     compressibility  minus the size of an image as JPEG
     Legibility       rewards.ocr: the probability that a text recogniser reads the condition
     Aesthetic        rewards.aesthetic: the LAION Aesthetics V2 predictor on CLIP ViT-L/14
+    People           rewards.people: labels of people, whom `purectrl label` asks
 
-The last two are imported from their modules, since they load packages that others do not need.
+The last three are imported from their modules, since they load packages that others do not need.
 """
 
 from purectrl.diffusion.rewards.jpeg import compressibility
-from purectrl.diffusion.rewards.registry import REWARDS, RewardOptions, RewardSpec, reward_spec
+from purectrl.diffusion.rewards.registry import (
+    REWARDS,
+    RewardOptions,
+    RewardSpec,
+    black_box,
+    evaluation_reward,
+    reward_spec,
+)
 from purectrl.diffusion.rewards.reward import Condition, Reward, Scorer, weighted
 
 __all__ = [
@@ -21,7 +29,9 @@ __all__ = [
     "RewardOptions",
     "RewardSpec",
     "Scorer",
+    "black_box",
     "compressibility",
+    "evaluation_reward",
     "reward_spec",
     "weighted",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from purectrl.core.errors import InputError, choose, require
 from purectrl.core.references import load_reference
 from purectrl.diffusion.rewards.jpeg import compressibility
-from purectrl.diffusion.rewards.reward import Condition, Scorer
+from purectrl.diffusion.rewards.reward import Condition, Reward, Scorer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,8 @@ class RewardOptions(NamedTuple):
     """Directory with CLIP ViT-L/14, or its name on the hub."""
     aesthetic_head: str | None = None
     """File with the aesthetic head on CLIP, or its name on the hub."""
+    label_levels: int = 5
+    """Levels of an answer of people."""
 
 
 DEFAULTS = RewardOptions()
@@ -44,6 +46,8 @@ class RewardSpec(NamedTuple):
     """The dimension of the embedding."""
     gradient: RewardGradient | None = None
     """The same reward on torch tensors, differentiable; None for a black box."""
+    waits: bool = False
+    """Whether scores take as long as people need: no time limit, and nobody is asked about images of evaluations."""
 
 
 def legibility(options: RewardOptions) -> RewardSpec:
@@ -77,10 +81,18 @@ def aesthetic(options: RewardOptions) -> RewardSpec:
     return RewardSpec(score, (-math.inf, math.inf), embed, score.width, lambda images, _: score.differentiable(images))
 
 
+def people(options: RewardOptions) -> RewardSpec:
+    """Labels of people, in [0, 1], whom `purectrl label` asks."""
+    from purectrl.diffusion.rewards.people import People
+
+    return RewardSpec(People(levels=options.label_levels), (0.0, 1.0), waits=True)
+
+
 REWARDS: dict[str, Callable[[RewardOptions], RewardSpec]] = {
     "legibility": legibility,
     "jpeg": jpeg,
     "aesthetic": aesthetic,
+    "people": people,
 }
 """Factories by the names that a problem's `reward` takes."""
 
@@ -101,6 +113,20 @@ def reward_spec(reward: str | Scorer, options: RewardOptions = DEFAULTS) -> tupl
     found = load_reference(reward)
     require(callable(found), f"reward: {reward!r} is not callable; it must be a function score(images, conditions)")
     return reward, _own(found)  # pyright: ignore[reportArgumentType] (callable, see above)
+
+
+def black_box(name: str, spec: RewardSpec, timeout: float, stochastic: bool = False) -> Reward:
+    """The reward of a specification, with checks, a timeout and a log."""
+    return Reward(spec.score, name=name, range=spec.range, timeout=timeout, stochastic=stochastic, waits=spec.waits)
+
+
+def evaluation_reward(reward: str | Scorer | None, options: RewardOptions, timeout: float) -> Reward | None:
+    """The reward of evaluations, if it is another one than that which is measured; None for None."""
+    if reward is None:
+        return None
+    name, spec = reward_spec(reward, options)
+    require(not spec.waits, "eval_reward: nobody is asked about images of evaluations; use a reward that is computed")
+    return black_box(name, spec, timeout)
 
 
 def _own(score: Scorer) -> RewardSpec:

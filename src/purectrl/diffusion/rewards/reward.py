@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,15 @@ Condition = int | str
 """A class or a prompt."""
 Scorer = Callable[[np.ndarray, Sequence[Condition]], Any]
 """What a user writes: `(images, conditions) -> scores`, any array or sequence of n numbers."""
+
+
+@runtime_checkable
+class UsesDirectory(Protocol):
+    """Optional capability of a scorer: it keeps files in the run directory."""
+
+    def in_directory(self, directory: Path | None) -> Scorer:
+        """The same scorer with its files in `directory`."""
+        ...
 
 
 class Reward:
@@ -45,6 +54,8 @@ class Reward:
         timeout: seconds that one batch may take; then the call raises. A scorer that never returns cannot be stopped from
             outside: it stays in a thread that ends with the program.
         stochastic: whether the same image can get different scores. Then every image is sent.
+        waits: whether the scorer waits for people and keeps their answers itself: it has no timeout, gets all images at
+            once, and may be interrupted by a signal.
 
     >>> brightness = Reward(lambda images, conditions: images.mean(axis=(1, 2, 3)))
     >>> brightness(np.full((2, 1, 8, 8), 0.25, np.float32), [3, 3]).tolist(), brightness.queries
@@ -61,12 +72,13 @@ class Reward:
         batch_size: int = 64,
         timeout: float = 600.0,
         stochastic: bool = False,
+        waits: bool = False,
     ) -> None:
         require(callable(score), f"score: must be callable as score(images, conditions), not {score!r}")
         require(batch_size >= 1, f"batch_size: must be at least 1, not {batch_size}")
         require(timeout > 0, f"reward_timeout: must be more than 0 seconds, not {timeout}")
         self.name = name or getattr(score, "__name__", type(score).__name__)
-        self.range, self.stochastic = range, stochastic
+        self.range, self.stochastic, self.waits = range, stochastic, waits
         self._score, self._batch_size, self._timeout = score, batch_size, float(timeout)
         self._log = QueryLog(None if log is None else Path(log))
         self._hanging: threading.Thread | None = None
@@ -82,15 +94,20 @@ class Reward:
         return self._log.seconds
 
     def with_log(self, log: Path | str | None = None) -> "Reward":
-        """The same scorer with another log: it shares neither counts nor scores with this one."""
+        """The same scorer with another log: it shares neither counts nor scores with this one. A scorer that keeps files
+        keeps them beside the log."""
+        score = self._score
+        if isinstance(score, UsesDirectory):
+            score = score.in_directory(None if log is None else Path(log).parent)
         return Reward(
-            self._score,
+            score,
             log,
             name=self.name,
             range=self.range,
             batch_size=self._batch_size,
             timeout=self._timeout,
             stochastic=self.stochastic,
+            waits=self.waits,
         )
 
     def __call__(self, images: np.ndarray, conditions: Sequence[Condition]) -> np.ndarray:
@@ -100,7 +117,8 @@ class Reward:
         new = [i for i, digest in enumerate(digests) if digest is None or digest not in self._log.scores]
         if not self.stochastic:
             new = list({digests[i]: i for i in new}.values())
-        batches = [new[start : start + self._batch_size] for start in range(0, len(new), self._batch_size)]
+        size = max(1, len(new)) if self.waits else self._batch_size
+        batches = [new[start : start + size] for start in range(0, len(new), size)]
         scores = [self._send(images[rows], [plain[i] for i in rows], [digests[i] for i in rows]) for rows in batches]
         if self.stochastic:
             return np.concatenate(scores)
@@ -130,6 +148,8 @@ class Reward:
         if returned is None:
             return none, f"did not return {len(images)} scores within its timeout of {self._timeout:g} s", None
         answer, error = returned
+        if error is not None and (self.waits or isinstance(error, KeyboardInterrupt)):
+            raise error  # nothing was charged: what people have answered is in their own file
         if error is not None:
             return none, f"raised {type(error).__name__}: {error}", error
         scores, problem = check_scores(answer, len(images))
@@ -149,7 +169,7 @@ class Reward:
 
         thread = threading.Thread(target=work, name=f"reward {self.name}", daemon=True)
         thread.start()
-        thread.join(None if math.isinf(self._timeout) else self._timeout)
+        thread.join(None if self.waits or math.isinf(self._timeout) else self._timeout)
         if returned:
             return returned[0]
         self._hanging = thread
