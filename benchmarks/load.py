@@ -50,6 +50,7 @@ def million(results: Path) -> None:
         "megabytes_of_memory": float(memory.max() / 1e6),
         "megabytes_on_disk": disk / 1e6,
         "cpu_seconds": float(cpu[-1]),
+        "samples": [[int(n), round(float(c), 2), int(b)] for n, c, b in samples[:: max(1, len(samples) // 100)]],
     }
     _draw(steps, cpu, memory, results / "million.png")
     _write(results / "million.json", values)

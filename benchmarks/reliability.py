@@ -28,6 +28,8 @@ import load  # noqa: E402
 from hostile.campaign import Tally, Worker  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "reliability"
+MEMORY = Path("/dev/shm")  # noqa: S108
+"""Where trials write: a disk that many processes share would make them wait."""
 EVERY = 20.0
 """Seconds between two savings of a result."""
 BETWEEN = "kills between a checkpoint and the end"
@@ -40,7 +42,10 @@ def run(name: str, limit: int | None, restart: bool, results: Path | None) -> bo
     known = json.loads(file.read_text())["values"] if file is not None and file.exists() and not restart else None
     tally = Tally(name, known)
     saved = time.monotonic()
-    with tempfile.TemporaryDirectory() as base, Worker(attack, Path(base)) as worker:
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base,
+        Worker(attack, Path(base)) as worker,
+    ):
         for number in itertools.count(tally.values["trials"]):
             if number == limit or (limit is None and tally.amount(attack.unit) >= attack.full):
                 break

@@ -46,7 +46,7 @@ class Flips:
     def trial(self, number: int, folder: Path) -> Verdict:
         """One flipped bit."""
         draw = chance("flips", number)
-        kind = draw.choices(self.kinds, [3, 1, 1][: len(self.kinds)])[0]
+        kind = draw.choices(self.kinds, [8, 1, 1][: len(self.kinds)])[0]
         state = draw.choice(["finished", "finished", "stopped"])
         source = self.runs[kind, state]
         files = sorted(path.relative_to(source) for path in source.rglob("*") if path.is_file())

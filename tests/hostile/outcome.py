@@ -20,7 +20,8 @@ def outcome(directory: Path) -> dict:
     Where checkpoints and data shards begin depends on timings, so that the data of both are joined first.
     """
     summary = json.loads((directory / "summary.json").read_text())
-    summary.pop("checksums", None)  # of files with timings in them
+    for name in ("checksum", "checksums"):  # of files with timings in them
+        del summary[name]
     lines = (directory / "records.jsonl").read_text().splitlines()
     newest = max((directory / "checkpoint").glob("[0-9]*.safetensors"))
     state, content = _tensors(newest)

@@ -12,7 +12,7 @@ import numpy as np
 
 from purectrl import signals
 from purectrl.core.errors import InputError, StoreError, TimeLimit, UnsupportedError, require
-from purectrl.core.io import subdirectory, write_json
+from purectrl.core.io import subdirectory, with_checksum, write_json
 from purectrl.core.keys import Key
 from purectrl.core.learner import Record, RestorationCheck, State
 from purectrl.core.loop import Loop
@@ -20,7 +20,7 @@ from purectrl.core.measurement import Dataset
 from purectrl.core.output_rules import same
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Metrics, Problem
-from purectrl.runs.directory import check_free, read_config, read_records, read_summary
+from purectrl.runs.directory import check_free, read_config, read_records, read_summary, verify_finished
 from purectrl.runs.memory import require_memory
 from purectrl.runs.process import compile_clock, graceful_shutdown, versions
 from purectrl.runs.progress import log, progress, warnings_on_one_line
@@ -128,8 +128,10 @@ def resume(
     if not _is_main_process():
         with compile_clock(uses_jax=False) as compiled:
             return _drive(spec, MemoryStore(out), quiet, compiled, time.perf_counter(), None).summary
-    if (summary := read_summary(out)) is not None and not track:
-        return summary
+    if (summary := read_summary(out)) is not None:
+        verify_finished(out)
+        if not track:
+            return summary
     with signals.unwinding(), Store.open(out) as store, _advice(out), tracking(track, out, read_config(out)) as live:
         if summary is not None:
             live.catch_up(read_records(out))
@@ -175,7 +177,7 @@ def evaluate(
                 if files is None:
                     raise UnsupportedError(f"video: the problem {found.name} has nothing to render")
                 result["media"] = [str(path.relative_to(out)) for path in files]
-            write_json(out / "evaluation.json", result)
+            write_json(out / "evaluation.json", with_checksum(result))
     except OSError as error:
         log(f"note: the result is not written to {out}: {error.strerror}")
         return {**result, "written": False}
