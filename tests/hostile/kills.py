@@ -21,7 +21,7 @@ from hostile.console import program
 from hostile.outcome import difference, leftovers, outcomes
 
 SWEEP = ("sweep", "finite", "--algorithms", "pure-base", "pure-low-rollout", "--seeds", "0:2", "--workers", "2")
-LENGTH = {"finite": 200, "finite-switch": 300, "finite-rollout": 400, "lqr": 30, "neural": 24, "sweep": 100}
+LENGTH = {"finite": 120, "finite-switch": 200, "finite-rollout": 300, "lqr": 24, "neural": 24, "sweep": 100}
 """Measurements of the runs that are killed, where they are not those of `samples`."""
 MOST_KILLS = 3
 """A run is killed at most this many times."""
@@ -99,19 +99,17 @@ class Kills:
         return self._finish(kind, seed, out)
 
     def _killed(self, kind: str, seed: int, out: Path, target: int, pause: float) -> bool:
-        """Starts or resumes the run and kills it `pause` seconds after record `target`; False if it had ended."""
+        """Starts or resumes the run and kills it `pause` seconds after a checkpoint of step `target`, which is a new one, or
+        of a later step; False if it had ended."""
         if out.exists() and outcomes_complete(out, kind):
             return False
         while True:
             child = _start(_words(kind, seed, out), self.forks_compile)
-            known, waited = _checkpoints(out), False
             while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                if _checkpoints(out) != known and _records(out) >= target:
-                    waited = True
+                if _records(out) >= target:
+                    time.sleep(pause)
                     break
-                time.sleep(0.001)
-            if waited:
-                time.sleep(pause)
+                time.sleep(0.005)
             done, status = os.waitpid(child, os.WNOHANG)
             if not done:
                 break
@@ -207,17 +205,9 @@ def _message(out: Path) -> str:
 
 def _records(out: Path) -> int:
     """The number of steps up to the newest checkpoint of the runs in `out`."""
-    return max((int(path.stem) for path in out.rglob("checkpoint/[0-9]*.safetensors")), default=0)
-
-
-def _checkpoints(out: Path) -> dict[Path, tuple[int, int]]:
-    """The checkpoints of all runs in `out`; a new one shows that records were added."""
-    found = {}
-    for path in out.rglob("checkpoint/[0-9]*.safetensors"):
-        with contextlib.suppress(FileNotFoundError):
-            state = path.stat()
-            found[path] = (state.st_size, state.st_mtime_ns)
-    return found
+    folders = [out / "checkpoint"] if (out / "checkpoint").exists() else out.rglob("checkpoint")
+    names = [path.stem for folder in folders for path in folder.glob("[0-9]*.safetensors")]
+    return max(map(int, names), default=0)
 
 
 def outcomes_complete(out: Path, kind: str) -> bool:
