@@ -65,8 +65,8 @@ class Kills:
         out, failures = folder / "run", list[str]()
         counts = {"kills": 0, "kills between a checkpoint and the end": 0, "kills of a resume": 0}
         for attempt in range(1 + draw.randrange(MOST_KILLS)):
-            # anywhere in what is left of the run; the end, where the policy and the summary are written, as often as a step
-            left = 1 + max(0, steps - _records(out))
+            # anywhere in what is left of the run; after its last step, the policy and the summary are written
+            left = max(1, steps - _records(out))
             target, pause = _records(out) + 1 + draw.randrange(left), draw.random() * 0.02
             if self._killed(kind, seed, out, target, pause):
                 counts["kills"] += 1

@@ -21,7 +21,7 @@ from purectrl.core.output_rules import same
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Metrics, Problem
 from purectrl.runs.directory import check_free, read_config, read_records, read_summary, verify_finished
-from purectrl.runs.memory import require_memory
+from purectrl.runs.memory import require_memory, require_update_memory
 from purectrl.runs.process import compile_clock, graceful_shutdown, versions
 from purectrl.runs.progress import log, progress, warnings_on_one_line
 from purectrl.runs.spec import RunSpec
@@ -96,6 +96,7 @@ def run(
     with compile_clock("jax" in problem.packages) as compiled, warnings_on_one_line():
         start = time.perf_counter()
         _, loop = spec.compose()  # a wrong setting is refused before the directory exists
+        require_update_memory(problem, loop, force)
         if not quiet and _is_main_process() and (cost := problem.estimate(loop)):
             log(cost)
         if not quiet and "jax" in problem.packages:
