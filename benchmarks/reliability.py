@@ -44,7 +44,7 @@ def run(name: str, limit: int | None, restart: bool, results: Path | None, minut
     file = None if results is None else results / f"{name}.json"
     known = json.loads(file.read_text())["values"] if file is not None and file.exists() and not restart else None
     tally = Tally(name, known)
-    saved = time.monotonic()
+    begin = saved = time.monotonic()
     with (
         tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base,
         Worker(attack, Path(base)) as worker,

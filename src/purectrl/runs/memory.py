@@ -75,8 +75,8 @@ def require_update_memory(problem: Problem, loop: Loop, force: bool = False) -> 
     needed, has = problem.update_bytes(loop), available()
     if needed > has:
         raise InputError(
-            f"learner: an update needs about {_shown(needed)} of memory, {_shown(has)} are available; use a smaller batch or "
-            "chunk of trajectories, fewer denoising steps, or --force (in Python: force=True)"
+            f"learner: an update needs about {_shown(needed)} of memory, {_shown(has)} are available; use a smaller batch "
+            "or chunk of trajectories, fewer denoising steps, or --force (in Python: force=True)"
         )
 
 
