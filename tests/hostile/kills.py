@@ -33,9 +33,9 @@ class Kills:
     """One trial is one run, killed one to three times; the kills are counted."""
 
     name, shows = "kills", "kill -9 of runs and of resumes at a random moment after the first record, resumed"
-    short, slow, full, limit = 2, 40, 150, 600.0
+    short, slow, full, limit = 1, 40, 150, 600.0
     unit = "kills"
-    kinds = ("lqr", "finite-rollout", "neural", "pendulum", "finite-switch", "digits", "sweep")
+    kinds = ("finite-rollout", "lqr", "neural", "pendulum", "finite-switch", "digits", "sweep")
     shares = (4, 4, 4, 4, 4, 1, 1)
     seeds = 1
     forks_compile = True
