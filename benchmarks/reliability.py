@@ -3,6 +3,7 @@
     python benchmarks/reliability.py                         every attack; a stopped attack continues where it was
     python benchmarks/reliability.py --only kills flips      some of them
     python benchmarks/reliability.py --only calls --restart  from the first trial
+    python benchmarks/reliability.py --minutes 5             at most five minutes of each; the same call continues
     python benchmarks/reliability.py --trials short          a few trials of each; writes no result
     python benchmarks/reliability.py --page                  the page alone
 
@@ -13,6 +14,7 @@ another moment. The exit status is 1 if a trial failed.
 import argparse
 import itertools
 import json
+import math
 import os
 import platform
 import sys
@@ -28,21 +30,29 @@ import load  # noqa: E402
 from hostile.campaign import Tally, Worker  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "reliability"
+MEMORY = Path("/dev/shm")  # noqa: S108
+"""Where trials write: a disk that many processes share would make them wait."""
 EVERY = 20.0
 """Seconds between two savings of a result."""
 BETWEEN = "kills between a checkpoint and the end"
 
 
-def run(name: str, limit: int | None, restart: bool, results: Path | None) -> bool:
-    """Runs an attack, from where it was stopped, until it has its count; returns whether no trial failed."""
+def run(name: str, limit: int | None, restart: bool, results: Path | None, minutes: float = math.inf) -> bool:
+    """Runs an attack, from where it was stopped, until it has its count or the minutes are over; returns whether no trial
+    failed."""
     attack = hostile.make(name)
     file = None if results is None else results / f"{name}.json"
     known = json.loads(file.read_text())["values"] if file is not None and file.exists() and not restart else None
     tally = Tally(name, known)
-    saved = time.monotonic()
-    with tempfile.TemporaryDirectory() as base, Worker(attack, Path(base)) as worker:
+    begin = saved = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base,
+        Worker(attack, Path(base)) as worker,
+    ):
         for number in itertools.count(tally.values["trials"]):
             if number == limit or (limit is None and tally.amount(attack.unit) >= attack.full):
+                break
+            if time.monotonic() - begin > 60 * minutes:
                 break
             verdict = worker.trial(number)
             tally.add(verdict)
@@ -134,6 +144,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ATTACK", help=", ".join(names))
     parser.add_argument("--trials", choices=("full", "short"), default="full")
     parser.add_argument("--restart", action="store_true", help="begin with the first trial")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop each attack after so many minutes")
     parser.add_argument("--page", action="store_true", help="write docs/reliability.md alone")
     options = parser.parse_args()
     passed = True
@@ -144,7 +155,7 @@ def main() -> int:
         elif options.trials == "short":
             passed &= run(name, hostile.make(name).short, True, None)
         else:
-            passed &= run(name, None, options.restart, RESULTS)
+            passed &= run(name, None, options.restart, RESULTS, options.minutes)
     if options.page or options.trials == "full":
         (ROOT / "docs" / "reliability.md").write_text(page())
     return 0 if passed else 1

@@ -15,6 +15,7 @@ ATTACKS = {
     "states": "hostile.states:CrashStates",
     "faults": "hostile.faults:Faults",
     "kills": "hostile.kills:Kills",
+    "quick-kills": "hostile.kills:QuickKills",
 }
 """The attacks by name. A new attack is a file and a line here."""
 

@@ -461,8 +461,11 @@ class WrongCalls:
     unit = "trials"
 
     def prepare(self, base: Path) -> None:
-        """Makes a finished run and imports what the commands import."""
+        """Makes a finished run and imports what the commands import, which takes longer than a trial may."""
         _finished_run(base / "finished")
+        for kind in ("pendulum", "digits"):
+            answer = accepted_or_answer(samples.run_words(kind, 0, base / f"new-{kind}"))
+            assert answer is None, answer.err
 
     def trial(self, number: int, folder: Path) -> Verdict:
         """One wrong call."""

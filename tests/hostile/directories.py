@@ -1,6 +1,7 @@
 """Hostile run directories: nothing outside is written or read, nothing is imported, and the answer is short and prompt."""
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -45,7 +46,7 @@ class HostileDirectories:
         command = COMMANDS[number % len(COMMANDS)]
         draw = chance("directories", number // len(COMMANDS))
         kind = draw.choices(list(DAMAGES), [share for _, share in DAMAGES.values()])[0]
-        place = self._place(folder, draw.random() < 0.6)
+        place = self._place(folder, draw.random() < 0.6, bound=draw.random() < 0.2)
         case = DAMAGES[kind][0](draw, place)
         words = f"{command}, {'finished' if place.finished else 'stopped'} run: {case.words}"
         announce(folder, words)
@@ -63,8 +64,13 @@ class HostileDirectories:
         counts = {"directories": int(command == COMMANDS[0]), "refused": int(answer.status != 0)}
         return Verdict(words, "; ".join(failures) or None, kind, counts)
 
-    def _place(self, folder: Path, finished: bool) -> Place:
+    def _place(self, folder: Path, finished: bool, bound: bool) -> Place:
+        """A copy of a run. Unless `bound`, its summary has no checksums: whoever changes files on purpose removes them."""
         run = samples.copy(self.finished if finished else self.stopped, folder / "run")
+        for file in [] if bound else [run / "summary.json", run / "evaluation.json"]:
+            if file.exists():
+                content = json.loads(file.read_text())
+                file.write_text(json.dumps({key: content[key] for key in content if not key.startswith("checksum")}))
         outside = folder / "outside"
         (outside / "other").mkdir(parents=True)
         (outside / "precious.txt").write_text(f"{SECRET}\n" * 3)

@@ -1,37 +1,44 @@
 """kill -9 of real runs, resumed until they finish: what is left equals an uninterrupted run bit for bit.
 
-The attack's process imports the package and starts no computation. Every run is a fork of it, in which JAX starts anew, and
-is killed at a random moment after its first record; so are most resumes of it.
+Every run is a process that is killed at a random moment after its first record; so are most resumes of it. The processes
+are forks of one that has imported the package and started no computation (`Kills`), in which JAX starts anew, or that has
+made such a run before (`QuickKills`), at a tenth of the cost. The threads of JAX are not forked: there, a process can
+run small programs, but not compile. Where a resume needs a program that is not in JAX's cache, it ends, its parent makes
+the same call on a copy of the directory, which compiles it, and the call is repeated.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
 import time
+import warnings
 from pathlib import Path
 
 from hostile import samples
 from hostile.attack import Verdict, chance
+from hostile.console import program
 from hostile.outcome import difference, leftovers, outcomes
 
 SWEEP = ("sweep", "finite", "--algorithms", "pure-base", "pure-low-rollout", "--seeds", "0:2", "--workers", "2")
-LENGTH = {"finite": "300", "finite-switch": "600", "finite-rollout": "600", "lqr": "60", "neural": "24"}
-"""Measurements of the runs that are killed: they last about a second."""
-PREDECESSORS = 3
+LENGTH = {"finite": 120, "finite-switch": 200, "finite-rollout": 300, "lqr": 24, "neural": 24, "sweep": 100}
+"""Measurements of the runs that are killed, where they are not those of `samples`."""
+MOST_KILLS = 3
 """A run is killed at most this many times."""
+MUST_COMPILE = 71
+"""The exit status of a fork that would have to compile."""
 
 
 class Kills:
     """One trial is one run, killed one to three times; the kills are counted."""
 
     name, shows = "kills", "kill -9 of runs and of resumes at a random moment after the first record, resumed"
-    short, slow, full, limit = 3, 40, 1000, 600.0
+    short, slow, full, limit = 1, 40, 150, 600.0
     unit = "kills"
-    kinds = ("finite", "finite-switch", "finite-rollout", "lqr", "neural", "pendulum", "digits", "sweep")
-    shares = (5, 3, 3, 3, 2, 2, 1, 1)
-    seeds = 2
+    kinds = ("finite-rollout", "lqr", "neural", "pendulum", "finite-switch", "digits", "sweep")
+    shares = (4, 4, 4, 4, 4, 1, 1)
+    seeds = 1
+    forks_compile = True
 
     def prepare(self, base: Path) -> None:
         """Imports what a run imports, without starting a backend."""
@@ -42,21 +49,26 @@ class Kills:
         import purectrl.runs.store
         import purectrl.runs.sweep
         import purectrl.theory.build  # noqa: F401
+        from purectrl.runs import process
 
+        process.CACHED_FROM = 0.0  # every program, for the next process
         self.base = base
+        self.expected: dict[tuple[str, int], dict] = {}
 
     def trial(self, number: int, folder: Path) -> Verdict:
         """One run with its kills."""
-        draw = chance("kills", number)
-        kind = draw.choices(self.kinds, self.shares)[0]
+        draw = chance(self.name, number)
+        kind = draw.choices(self.kinds, self.shares)[0] if number >= len(self.kinds) else self.kinds[number]
         seed = draw.randrange(self.seeds)
-        expected, seconds = self._whole(kind, seed)
+        expected = self._whole(kind, seed)
+        steps = max(len(one["records"]) for one in expected.values())
         out, failures = folder / "run", list[str]()
         counts = {"kills": 0, "kills between a checkpoint and the end": 0, "kills of a resume": 0}
-        for attempt in range(1 + draw.randrange(PREDECESSORS)):
-            # what is left of the run gets shorter with every kill that fell after a checkpoint
-            moment = draw.random() * seconds * (1 - attempt / (PREDECESSORS + 1))
-            if self._killed(kind, seed, out, moment):
+        for attempt in range(1 + draw.randrange(MOST_KILLS)):
+            # anywhere in what is left of the run; after its last step, the policy and the summary are written
+            left = max(1, steps - _records(out))
+            target, pause = _records(out) + 1 + draw.randrange(left), draw.random() * 0.02
+            if self._killed(kind, seed, out, target, pause):
                 counts["kills"] += 1
                 counts["kills of a resume"] += attempt > 0
                 begun = list(out.rglob("checkpoint/[0-9]*.safetensors"))
@@ -73,33 +85,37 @@ class Kills:
             ]
         return Verdict(f"{kind}, seed {seed}, {counts['kills']} kills", "; ".join(failures) or None, kind, counts)
 
-    def _whole(self, kind: str, seed: int) -> tuple[dict, float]:
-        """What an uninterrupted run leaves, and its seconds from the first record to the end with everything compiled."""
-        file = self.base / f"{kind}-{seed}.json"
-        if not file.exists():
+    def _whole(self, kind: str, seed: int) -> dict:
+        """What an uninterrupted run leaves."""
+        if (kind, seed) not in self.expected:
             out = self.base / "whole"
-            for _ in range(2):  # the first compiles
-                shutil.rmtree(out, ignore_errors=True)
-                child = _start(_words(kind, seed, out))
-                begin = _wait_for_record(child, out)
-                _, status = os.waitpid(child, 0)
-                seconds = time.monotonic() - begin
-                assert os.waitstatus_to_exitcode(status) == 0, f"{kind}: {_message(out)}"
-            file.write_text(json.dumps([outcomes(out), seconds]))
-        expected, seconds = json.loads(file.read_text())
-        return expected, seconds
+            shutil.rmtree(out, ignore_errors=True)
+            status, message = self._uninterrupted(kind, seed, out)
+            assert status == 0, f"{kind}: {message}"
+            self.expected[kind, seed] = outcomes(out)
+        return self.expected[kind, seed]
 
-    def _killed(self, kind: str, seed: int, out: Path, moment: float) -> bool:
-        """Starts or resumes the run and kills it `moment` seconds after a new record; False if it had ended."""
+    def _uninterrupted(self, kind: str, seed: int, out: Path) -> tuple[int | None, str]:
+        return self._finish(kind, seed, out)
+
+    def _killed(self, kind: str, seed: int, out: Path, target: int, pause: float) -> bool:
+        """Starts or resumes the run and kills it `pause` seconds after a checkpoint of step `target`, which is a new one, or
+        of a later step; False if it had ended."""
         if out.exists() and outcomes_complete(out, kind):
             return False
-        known = _sizes(out)
-        child = _start(_words(kind, seed, out))
-        _wait_for_record(child, out, known)
-        time.sleep(moment)
-        done, _ = os.waitpid(child, os.WNOHANG)
-        if done:
-            return False
+        while True:
+            child = _start(_words(kind, seed, out), self.forks_compile)
+            while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                if _records(out) >= target:
+                    time.sleep(pause)
+                    break
+                time.sleep(0.005)
+            done, status = os.waitpid(child, os.WNOHANG)
+            if not done:
+                break
+            if os.waitstatus_to_exitcode(status) != MUST_COMPILE:
+                return False
+            self._compile(kind, seed, out)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         if kind == "sweep":
@@ -107,33 +123,72 @@ class Kills:
         return True
 
     def _finish(self, kind: str, seed: int, out: Path) -> tuple[int, str]:
-        child = _start(_words(kind, seed, out))
-        _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status), _message(out)
+        while True:
+            child = _start(_words(kind, seed, out), self.forks_compile)
+            _, status = os.waitpid(child, 0)
+            if (code := os.waitstatus_to_exitcode(status)) != MUST_COMPILE:
+                return code, _message(out)
+            self._compile(kind, seed, out)
+
+    def _compile(self, kind: str, seed: int, out: Path) -> None:
+        """Makes the same call on a copy in this process, which puts its programs into the cache."""
+        place = self.base / "copy"
+        shutil.rmtree(place, ignore_errors=True)
+        if out.exists():
+            shutil.copytree(out, place)
+        answer = program(*_words(kind, seed, place))
+        assert answer.status == 0, f"{kind}: {answer.err}"
+
+
+class QuickKills(Kills):
+    """The same with processes that start with everything compiled."""
+
+    name, shows = "quick-kills", "the same, in processes that start with everything compiled"
+    short, slow, full = 5, 100, 850
+    kinds, shares = ("finite",), (1,)
+    seeds = 3
+    forks_compile = False
+
+    def prepare(self, base: Path) -> None:
+        """Sets JAX up so that programs run in the thread that calls them."""
+        import jax
+
+        super().prepare(base)
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+    def _uninterrupted(self, kind: str, seed: int, out: Path) -> tuple[int | None, str]:
+        """In this process, whose compiled programs the forks inherit."""
+        answer = program(*_words(kind, seed, out))
+        return answer.status, answer.err
 
 
 def _words(kind: str, seed: int, out: Path) -> list[str]:
     """The call that begins or continues a run."""
+    longer = ["--measurements", str(LENGTH[kind])] if kind in LENGTH else []
     if kind == "sweep":
-        return [*SWEEP, "--measurements", "300", *samples.THEORY, "--out", str(out), "--quiet"]
+        return [*SWEEP, *longer, *samples.THEORY, "--out", str(out), "--quiet"]
     if (out / "config.json").exists():
         return ["resume", str(out), "--quiet"]
-    longer = ["--measurements", LENGTH[kind]] if kind in LENGTH else []
     return [*samples.run_words(kind, seed, out), *longer]
 
 
-def _start(words: list[str]) -> int:
+def _start(words: list[str], compiles: bool) -> int:
     """Forks a process that runs the program with `words`; its messages go to a file beside the run."""
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of JAX, about its threads
+        child = os.fork()
     if child:
         return child
     status = 70
     with contextlib.suppress(BaseException):
         from purectrl import cli
 
-        log = os.open(
-            _log(Path(words[words.index("--out") + 1] if "--out" in words else words[1])), os.O_WRONLY | os.O_CREAT
-        )
+        if not compiles:
+            import jax._src.compiler
+
+            jax._src.compiler.backend_compile_and_load = lambda *_, **__: os._exit(MUST_COMPILE)
+        out = Path(words[words.index("--out") + 1] if "--out" in words else words[1])
+        log = os.open(_log(out), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
         status = cli.main(words)
@@ -148,23 +203,11 @@ def _message(out: Path) -> str:
     return _log(out).read_text(errors="replace") if _log(out).exists() else ""
 
 
-def _sizes(out: Path) -> dict[Path, tuple[int, int]]:
-    """The checkpoints of all runs in `out`; a new one shows that records were added."""
-    found = {}
-    for path in out.rglob("checkpoint/[0-9]*.safetensors"):
-        with contextlib.suppress(FileNotFoundError):
-            state = path.stat()
-            found[path] = (state.st_size, state.st_mtime_ns)
-    return found
-
-
-def _wait_for_record(child: int, out: Path, known: dict | None = None) -> float:
-    """Waits until the run has a new checkpoint, which follows its first record at once, or has ended."""
-    while _sizes(out) == (known or {}):
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            break
-        time.sleep(0.002)
-    return time.monotonic()
+def _records(out: Path) -> int:
+    """The number of steps up to the newest checkpoint of the runs in `out`."""
+    folders = [out / "checkpoint"] if (out / "checkpoint").exists() else out.rglob("checkpoint")
+    names = [path.stem for folder in folders for path in folder.glob("[0-9]*.safetensors")]
+    return max(map(int, names), default=0)
 
 
 def outcomes_complete(out: Path, kind: str) -> bool:

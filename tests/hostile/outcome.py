@@ -20,9 +20,9 @@ def outcome(directory: Path) -> dict:
     Where checkpoints and data shards begin depends on timings, so that the data of both are joined first.
     """
     summary = json.loads((directory / "summary.json").read_text())
-    summary.pop("checksums", None)  # of files with timings in them
+    for name in ("checksum", "checksums"):  # of files with timings in them
+        del summary[name]
     lines = (directory / "records.jsonl").read_text().splitlines()
-    policy, plan = _tensors(directory / "policy" / "plan.safetensors")
     newest = max((directory / "checkpoint").glob("[0-9]*.safetensors"))
     state, content = _tensors(newest)
     for name in [name for name in state if name.startswith("data.")]:
@@ -31,12 +31,10 @@ def outcome(directory: Path) -> dict:
     return {
         "summary": without_seconds(summary),
         "records": [without_seconds(json.loads(line)) for line in lines],
-        "policy": {name: _checksum(array) for name, array in policy.items()},
-        "plan": plan["plan"],
-        "model": {
-            str(path.relative_to(directory)): hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
+        "policy": {
+            str(path.relative_to(directory)): _policy(path)
             for path in sorted((directory / "policy").rglob("*"))
-            if path.is_file() and path.name != "plan.safetensors"
+            if path.is_file()
         },
         "checkpoint": newest.name,
         "state": {name: _checksum(array) for name, array in state.items()},
@@ -84,10 +82,19 @@ def leftovers(directory: Path) -> list[str]:
     return found
 
 
+def _policy(file: Path) -> dict | str:
+    """A file of the policy. The bytes of a safetensors file differ between two equal runs, because the library writes its
+    metadata in any order."""
+    if file.suffix != ".safetensors":
+        return hashlib.blake2b(file.read_bytes(), digest_size=12).hexdigest()
+    arrays, content = _tensors(file)
+    return {"plan": content.get("plan"), **{name: _checksum(array) for name, array in arrays.items()}}
+
+
 def _tensors(file: Path):
     with safetensors.safe_open(file, framework="numpy") as opened:
         arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        return arrays, json.loads((opened.metadata() or {})["content"])
+        return arrays, json.loads((opened.metadata() or {}).get("content", "{}"))
 
 
 def _join(parts):

@@ -5,10 +5,6 @@ import pytest
 import hostile
 from hostile import campaign
 
-HELD = ("accepted", "states", "faults", "kills")
-SHORT = ("accepted", "states", "kills")
-"""Attacks with a short selection in `make test`; injected faults run in `make test-all`."""
-
 
 def trials(name, numbers, folder, report):
     tally = campaign.Tally(name)
@@ -19,14 +15,14 @@ def trials(name, numbers, folder, report):
     return tally.values
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", hostile.ATTACKS)
 def test_a_short_attack_does_no_harm(name, tmp_path, capsys):
     found = trials(name, range(hostile.make(name).short), tmp_path, capsys)
     assert found["failures"] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", hostile.ATTACKS)
 def test_a_long_attack_does_no_harm(name, tmp_path, capsys):
     attack = hostile.make(name)
     found = trials(name, range(attack.short, attack.slow), tmp_path, capsys)

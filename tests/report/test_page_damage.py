@@ -9,7 +9,7 @@ import pytest
 from pages import change, records, reported, stop_half_way
 
 from purectrl.core import StoreError
-from purectrl.core.io import read_checksummed, write_checksummed
+from purectrl.core.io import read_checksummed, with_checksum, write_checksummed
 from purectrl.report.page import media
 from purectrl.report.page.records import read_measurement_times
 
@@ -34,6 +34,17 @@ def spoil_line(run, number, text):
 def other_record(**values):
     def spoil(run):
         spoil_line(run, 7, json.dumps(records(run)[6] | values))
+
+    return spoil
+
+
+def digits(name, before, after):
+    """Changes the text of a file."""
+
+    def spoil(run):
+        text = (run / name).read_text()
+        assert before in text
+        (run / name).write_text(text.replace(before, after, 1))
 
     return spoil
 
@@ -112,6 +123,15 @@ DAMAGE = {
         lambda run: change(run / "summary.json", status="failed"),
         "status is 'failed', expected 'finished'",
     ),
+    "a digit of a record": (other_record(value=1.5), "records.jsonl is damaged: it is not the file with which"),
+    "a digit of a setting": (
+        digits("config.json", '"seed": 1', '"seed": 1 '),
+        "config.json is damaged: it is not the file with which the run finished",
+    ),
+    "a digit of the summary": (
+        digits("summary.json", '"measurements": ', '"measurements": 1'),
+        "its content does not match its checksum",
+    ),
 }
 
 
@@ -135,11 +155,20 @@ NOTED = {
         other_content(lambda content: content | {"shards": [[0, 20]]}),
         f"lists its data in an unknown format, {TIMES}",
     ),
-    "a list of content": (other_content(lambda content: [content]), f"in an unknown format, {TIMES}"),
+    "a list of content": (
+        other_content(lambda content: [content]),
+        "cannot be read, so its times are not shown",
+    ),
     "another m": (other_m, f"its episodes differ in their number of measurements, {TIMES}"),
     "huge evaluation": (
         lambda run: (run / "evaluation.json").write_text(json.dumps({"metrics": {"gap": 10**400}})),
         "gap exceeds the range of float64; the evaluation is not shown",
+    ),
+    "a digit of the evaluation": (
+        lambda run: (run / "evaluation.json").write_text(
+            json.dumps(with_checksum({"episodes": 2, "seed": 0, "metrics": {"gap": 0.5}})).replace("0.5", "0.4")
+        ),
+        "its content does not match its checksum; the evaluation is not shown",
     ),
     "a folder of pictures": (picture(Path.mkdir), "x.png is not a regular file"),
     "a picture that is gone": (picture(lambda path: path.symlink_to("nowhere")), "x.png is not a regular file"),
@@ -228,17 +257,29 @@ def test_directories_without_runs(whole, tmp_path, capsys):
     assert (status, len(errors.splitlines()), len(found["excluded"]), len(found["runs"])) == (1, 3, 3, 4)
 
 
-def test_an_unfinished_run_is_shown_and_noted(sweep, tmp_path, capsys):
+@pytest.mark.parametrize("saved", [True, False], ids=["with a checkpoint", "without"])
+def test_an_unfinished_run_is_shown_and_noted(saved, sweep, tmp_path, capsys):
     run = stop_half_way(sweep / "half", seed=7)
+    if not saved:
+        shutil.rmtree(run / "checkpoint")
     with open(run / "records.jsonl", "a") as file:
         file.write('{"step": 31, "epis')
     status, errors, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
     assert status == 0
     assert errors.splitlines() == [f"note: {note}" for note in found["notes"]]
     assert "half has not finished: it is shown, but not included in means" in errors
-    assert "line 31 is incomplete and was skipped" in errors
+    assert ("line 31 is incomplete and was skipped" in errors) == (not saved)  # else it is after the checkpoint
     (half,) = (run for run in found["runs"] if not run["finished"])
     assert (half["ledger"]["measurements"], half["metrics"], half["records"]) == (30, {}, 30)
+
+
+@pytest.mark.parametrize("name", ["config.json", "records.jsonl"])
+def test_an_unfinished_run_that_is_not_that_of_its_checkpoint_is_left_out(name, sweep, tmp_path, capsys):
+    run = stop_half_way(sweep / "half", seed=7)
+    digits(name, ": 7", ": 7 ")(run)
+    status, errors, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
+    assert (status, len(found["runs"])) == (1, 4)
+    assert f"half/{name} is damaged: it is not what" in errors
 
 
 def test_a_run_without_any_record(sweep, tmp_path, capsys):

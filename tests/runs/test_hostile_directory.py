@@ -291,8 +291,16 @@ def test_wrong_content_of_a_summary(finished, capsys, values):
     refused(capsys, "evaluate", finished)
 
 
+@pytest.mark.parametrize("name", ["config.json", "records.jsonl", "policy/plan.safetensors"])
+def test_a_finished_run_whose_files_have_changed_is_refused(finished, capsys, name):
+    with open(finished / name, "ab") as file:
+        file.write(b"\n")
+    assert f"{name} is damaged: it is not the file with which the run finished" in refused(capsys, "resume", finished)
+
+
 def test_text_of_a_summary_reaches_the_terminal_without_control_sequences(finished, capsys):
     summary = json.loads((finished / "summary.json").read_text())
+    del summary["checksum"]
     metrics = summary["metrics"] | {"\x1b[2Jgap\u202e": 1.0, "x" * 10**5: 2.0}
     (finished / "summary.json").write_text(json.dumps(summary | {"status": "\x1b]0;owned\x07done", "metrics": metrics}))
     assert main(["resume", str(finished)]) == 0

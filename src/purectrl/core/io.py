@@ -238,6 +238,40 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, encode(to_json(value) + "\n"))
 
 
+def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a checksum of its values under the name "checksum".
+
+    >>> without_checksum(with_checksum({"a": 1.5}), "x")
+    {'a': 1.5}
+    """
+    plain = json.loads(to_json(value))
+    return plain | {"checksum": _value_digest(plain)}
+
+
+def without_checksum(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What `with_checksum` was given; raises `StoreError` with the `name` of the file if a value has changed.
+
+    Files of earlier versions have no checksum: they are taken as they are.
+    """
+    plain = {key: item for key, item in value.items() if key != "checksum"}
+    if "checksum" in value and value["checksum"] != _value_digest(plain):
+        raise StoreError(f"{name} is damaged: its content does not match its checksum")
+    return plain
+
+
+def _value_digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The checksum of a regular file, which is read block by block."""
+    digest = hashlib.blake2b(digest_size=16)
+    with open_file(path) as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def read_json(path: Path, follow: bool = False) -> Any:
     """Reads a JSON file; raises `StoreError` with the reason if that fails. `follow` is as in `open_file`."""
     try:

@@ -182,6 +182,10 @@ class Problem(abc.ABC):
         """An estimate of the largest arrays of a run on this problem: bytes by the settings that they depend on."""
         return {}
 
+    def update_bytes(self, loop: "Loop") -> float:
+        """An estimate of the main memory of an update of `loop`, where only the composed parts know it; else 0."""
+        return 0.0
+
     def artifacts(self, plan: Plan, key: Key, directory: Path) -> list[Path]:
         """Writes what a finished run leaves besides its policy, such as images, and returns the files."""
         return []

@@ -182,6 +182,13 @@ class DiffusionProblem(Problem, abc.ABC):
         found = estimate(self, loop)
         return None if found is None else found.text()
 
+    def update_bytes(self, loop: "Loop") -> float:
+        """Weights, and the activations that an update keeps; 0 on a GPU, whose memory is not the machine's."""
+        from purectrl.diffusion.cost import estimate
+
+        found = estimate(self, loop, rate=1.0) if self.diffusion.model.device.type == "cpu" else None
+        return 0.0 if found is None else found.memory
+
     def evaluated_images(self, updates: int) -> int:
         """Images that a run with so many updates generates for evaluations, image grids and the final divergence."""
         final = 2 * (FINAL * self.eval_images + self.grid_columns) * len(self.eval_conditions)

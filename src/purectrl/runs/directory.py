@@ -19,12 +19,15 @@ from purectrl.core.io import (
     MAX_JSON,
     MAX_LINES,
     TEMPORARY,
+    check_below,
     exists,
+    file_digest,
     open_file,
     parse_json,
     read_bytes,
     read_json,
     subdirectory,
+    without_checksum,
 )
 from purectrl.core.ledger import Ledger
 from purectrl.core.output_paths import require_creatable
@@ -142,13 +145,24 @@ def _old_schedule(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found.get(str(name), {"name": str(name)})
 
 
+CHECKED = ("config.json", "records.jsonl", "policy/plan.safetensors")
+"""The files whose checksums are in `summary.json`, besides its own."""
+
+
+def checksums(path: Path) -> dict[str, str]:
+    """The checksums of the files of a finished run."""
+    return {name: file_digest(path / name) for name in CHECKED if exists(path / name)}
+
+
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """`summary.json` of a run directory, or None if the run has not finished."""
+    """`summary.json` of a run directory without its checksums, or None if the run has not finished."""
     if not exists(path / "summary.json"):
         return None
     summary = read_json(path / "summary.json")
     try:
-        if not isinstance(summary, dict) or type(summary.get("seed")) is not int:
+        if not isinstance(summary, dict):
+            raise StoreError("it is not an object")
+        if type(summary.get("seed")) is not int:
             raise StoreError("it has no seed")
         for name in ("experiment", "algorithm", "status"):
             if not isinstance(summary.get(name), str):
@@ -156,11 +170,34 @@ def read_summary(path: Path) -> dict[str, Any] | None:
         if not isinstance(summary.get("metrics"), dict):
             raise StoreError("it has no metrics")
         Ledger.from_dict(summary["ledger"] if isinstance(summary.get("ledger"), dict) else {})
+        summary = without_checksum(summary, "summary.json")
     except StoreError as error:
         raise StoreError(
             f"{path / 'summary.json'} is not the summary of a run ({error}): remove it, then `purectrl resume {path}`"
         ) from None
-    return summary
+    return {name: value for name, value in summary.items() if name != "checksums"}
+
+
+def verify_finished(path: Path) -> None:
+    """Raises `StoreError` if a file of a finished run is not the one with which it finished.
+
+    A policy that was removed is not missed, and runs of earlier versions have no checksums.
+    """
+    summary = read_json(path / "summary.json")
+    expected = summary.get("checksums", {}) if isinstance(summary, dict) else {}
+    if not isinstance(expected, dict):
+        raise StoreError(f"{path / 'summary.json'} is damaged: its checksums are not an object")
+    for name in CHECKED:
+        file = path / name
+        if name not in expected or (name.startswith("policy/") and not exists(file)):
+            continue
+        check_below(path, file.parent)
+        try:
+            found = file_digest(file)
+        except OSError as error:
+            raise StoreError(f"{file} cannot be read: {error.strerror}") from None
+        if found != expected[name]:
+            raise StoreError(f"{file} is damaged: it is not the file with which the run finished")
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from purectrl.core.errors import InputError
+from purectrl.core.loop import Loop
+from purectrl.core.problem import Problem
 from purectrl.runs.spec import RunSpec
 
 MB, GB = 1e6, 1e9
@@ -62,6 +64,19 @@ def require_memory(spec: RunSpec, force: bool = False, in_memory: bool = False, 
         raise InputError(
             f"{dominating(found)}: {several} about {_shown(needed)} of memory, {_shown(has)} are available; use smaller "
             f"values{' or fewer workers' if copies > 1 else ''}, or --force (in Python: force=True)"
+        )
+
+
+def require_update_memory(problem: Problem, loop: Loop, force: bool = False) -> None:
+    """Raises `InputError` if an update, such as that of a diffusion model, needs more memory than is available, unless
+    `force`."""
+    if force:
+        return
+    needed, has = problem.update_bytes(loop), available()
+    if needed > has:
+        raise InputError(
+            f"learner: an update needs about {_shown(needed)} of memory, {_shown(has)} are available; use a smaller batch "
+            "or chunk of trajectories, fewer denoising steps, or --force (in Python: force=True)"
         )
 
 

@@ -46,6 +46,10 @@ def graceful_shutdown(on_second: Callable[[], None] = exit_unless_worker) -> Ite
             signal.signal(number, handler)
 
 
+CACHED_FROM = 0.2
+"""Programs that took at least this many seconds to compile are kept in JAX's persistent cache."""
+
+
 @contextmanager
 def compile_clock(uses_jax: bool) -> Iterator[list[float]]:
     """Collects the seconds of every compilation on this thread, and enables JAX's persistent compilation cache.
@@ -61,7 +65,7 @@ def compile_clock(uses_jax: bool) -> Iterator[list[float]]:
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue] (made at run time)
     if chosen is None and (cache := _cache_directory()) is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM)
     own = threading.get_ident()
 
     def listen(event: str, duration_secs: float, **_: Any) -> None:

@@ -12,15 +12,15 @@ import numpy as np
 
 from purectrl import signals
 from purectrl.core.errors import InputError, StoreError, TimeLimit, UnsupportedError, require
-from purectrl.core.io import subdirectory, write_json
+from purectrl.core.io import subdirectory, with_checksum, write_json
 from purectrl.core.keys import Key
 from purectrl.core.learner import RestorationCheck, State
 from purectrl.core.loop import Loop
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Problem
-from purectrl.runs.directory import check_free, read_config, read_records, read_summary, with_trust
+from purectrl.runs.directory import check_free, read_config, read_records, read_summary, verify_finished, with_trust
 from purectrl.runs.episodes import EVALUATION, write_episodes
-from purectrl.runs.memory import require_memory
+from purectrl.runs.memory import require_memory, require_update_memory
 from purectrl.runs.process import compile_clock, graceful_shutdown, versions
 from purectrl.runs.progress import log, progress, warnings_on_one_line
 from purectrl.runs.results import EVALUATED, CoverageTest, criterion_met, final_metrics, record_line
@@ -77,6 +77,7 @@ def run(
     with compile_clock("jax" in problem.packages) as compiled, warnings_on_one_line():
         start = time.perf_counter()
         _, loop = spec.compose()  # a wrong setting is refused before the directory exists
+        require_update_memory(problem, loop, force)
         if not quiet and _is_main_process() and (cost := problem.estimate(loop)):
             log(cost)
         if not quiet and "jax" in problem.packages:
@@ -109,8 +110,10 @@ def resume(
     if not _is_main_process():
         with compile_clock(uses_jax=False) as compiled:
             return _drive(spec, MemoryStore(out), quiet, compiled, time.perf_counter(), None).summary
-    if (summary := read_summary(out)) is not None and not track:
-        return summary
+    if (summary := read_summary(out)) is not None:
+        verify_finished(out)
+        if not track:
+            return summary
     with signals.unwinding(), Store.open(out) as store, _advice(out), tracking(track, out, read_config(out)) as live:
         if summary is not None:
             live.catch_up(read_records(out))
@@ -159,7 +162,7 @@ def evaluate(
                 if files is None:
                     raise UnsupportedError(f"video: the problem {found.name} has nothing to render")
                 result["media"] = [str(path.relative_to(out)) for path in files]
-                write_json(out / "evaluation.json", result)
+                write_json(out / "evaluation.json", with_checksum(result))
     except OSError as error:
         log(f"note: the result is not written to {out}: {error.strerror}")
         return {**result, "written": False}

@@ -22,6 +22,7 @@ from purectrl.core.io import (
     remove_temporary,
     subdirectory,
     to_json,
+    with_checksum,
     write_checksummed,
     write_json,
 )
@@ -34,6 +35,7 @@ from purectrl.runs.directory import (
     StoredRecords,
     check_free,
     checkpoints,
+    checksums,
     config_digest,
     parse_records,
     read_config,
@@ -157,8 +159,8 @@ class Store:
         write_episodes(self.path / EPISODES, evaluation, update=update)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Writes `summary.json`: the run has finished."""
-        write_json(self.path / "summary.json", summary)
+        """Writes `summary.json`, with checksums of what else the report shows: the run has finished."""
+        write_json(self.path / "summary.json", with_checksum({**summary, "checksums": checksums(self.path)}))
 
     def records(self) -> StoredRecords:
         """All records so far."""

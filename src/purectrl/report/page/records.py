@@ -4,6 +4,7 @@ A file can be incomplete, damaged or of another version. Each error names the fi
 """
 
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from purectrl.core.errors import StoreError
-from purectrl.core.io import MAX_LINES, open_tensors, parse_json, read_bytes, subdirectory
+from purectrl.core.io import MAX_LINES, open_tensors, parse_json, read_bytes, read_checksummed, subdirectory
 from purectrl.core.text import printable
 from purectrl.runs.data_shards import read_shards
-from purectrl.runs.directory import checkpoints
+from purectrl.runs.directory import checkpoints, config_digest
 
 COUNTERS = ("rollouts", "measurements", "updates", "seconds")
 """The costs that every record counts."""
@@ -59,10 +60,13 @@ class Records:
 def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
     """All records of `file`, and notes about them.
 
-    An incomplete last line is skipped with a note if the run has not finished. Any other defect raises `StoreError`.
+    Of an unfinished run these are the records up to its newest checkpoint, which has their checksum, and which `resume`
+    would continue from. Without a checkpoint, an incomplete last line is skipped with a note. Any other defect raises
+    `StoreError`.
     """
     try:
-        lines = read_bytes(file, MAX_LINES).split(b"\n")
+        content = read_bytes(file, MAX_LINES)
+        lines = (content if finished else _saved(file, content)).split(b"\n")
     except FileNotFoundError:
         if finished:
             raise StoreError(f"{file} does not exist, although the run has finished") from None
@@ -94,6 +98,29 @@ def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
     _check_counters(file, columns)
     known = {name: column for name, column in columns.items() if not np.isnan(column).all()}
     return Records(known, updated, texts), notes
+
+
+def _saved(file: Path, content: bytes) -> bytes:
+    """The part of the records that belongs to the newest checkpoint that can be read; all of them if there is none.
+
+    Raises `StoreError` if they, or the configuration, are not those that the checkpoint was saved with.
+    """
+    run = file.parent
+    for checkpoint in checkpoints(run):
+        try:
+            _, state = read_checksummed(checkpoint)
+        except StoreError:  # damaged, or replaced by a newer one in the meantime
+            continue
+        saved, config = state.get("records"), state.get("config")
+        if not isinstance(saved, dict) or type(saved.get("bytes")) is not int or not isinstance(config, str):
+            continue  # of version 0.1
+        if config != config_digest(run):
+            raise StoreError(f"{run / 'config.json'} is damaged: it is not what {checkpoint.name} was saved with")
+        kept = content[: saved["bytes"]]
+        if len(kept) != saved["bytes"] or zlib.crc32(kept) != saved.get("checksum"):
+            raise StoreError(f"{file} is damaged: it is not what {checkpoint.name} was saved with")
+        return kept
+    return content
 
 
 def _parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -139,7 +166,7 @@ def read_measurement_times(directory: Path) -> np.ndarray | None:
     if not found:
         return None
     newest, content = _read_times(found[0], "data.")
-    listed = content.get("shards", content.get("segments", [])) if isinstance(content, dict) else None
+    listed = content.get("shards", content.get("segments", []))
     try:
         shards = read_shards(listed)
     except StoreError as error:
@@ -148,7 +175,7 @@ def read_measurement_times(directory: Path) -> np.ndarray | None:
     parts = [] if newest is None else [newest]
     total = 0
     for number, shard in enumerate(shards):
-        array, _ = _read_times(folder / shard.name, "")
+        array, _ = _read_times(folder / shard.name, "", shard.digest)
         if array is not None:
             parts.insert(number, array)
             total += array.size
@@ -161,19 +188,17 @@ def read_measurement_times(directory: Path) -> np.ndarray | None:
     return np.concatenate(parts) if parts else None
 
 
-def _read_times(path: Path, prefix: str) -> tuple[np.ndarray | None, Any]:
-    """The times in a safetensors file and its JSON metadata. Other arrays, which can be large, are not loaded."""
+def _read_times(path: Path, prefix: str, digest: str | None = None) -> tuple[np.ndarray | None, Any]:
+    """The times in a file with a checksum, which is verified, NaN after the end of an episode; and its JSON content."""
     try:
-        with open_tensors(path) as (file, metadata):
-            content = parse_json(metadata.get("content", ""), f"the content of {path}")
-            names = [name for name in ("t", "count") if prefix + name in file.keys()]  # noqa: SIM118
-            for name in names:
-                if math.prod(file.get_slice(prefix + name).get_shape()) > MAX_CELLS:
-                    raise StoreError(f"it has more than {MAX_CELLS:,} times")
-            arrays = {name: file.get_tensor(prefix + name) for name in names}
+        with open_tensors(path) as (file, _):
+            cells = sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
+        if cells > MAX_CELLS:
+            raise StoreError(f"it has more than {MAX_CELLS:,} numbers")
+        arrays, content = read_checksummed(path, digest)
     except StoreError as error:
         raise StoreError(f"{path} cannot be read, so its times are not shown: {error}") from None
-    times, count = arrays.get("t"), arrays.get("count")
+    times, count = arrays.get(f"{prefix}t"), arrays.get(f"{prefix}count")
     if times is None:
         return None, content
     if times.ndim != 2 or times.dtype.kind != "f" or not (np.abs(times) < MAX_TIME).all():

@@ -15,12 +15,12 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from purectrl.core.errors import StoreError
-from purectrl.core.io import exists, read_json, to_json
+from purectrl.core.io import exists, read_json, to_json, without_checksum
 from purectrl.core.ledger import Ledger
 from purectrl.core.problem import Criterion
 from purectrl.core.text import VALUE, printable
 from purectrl.report.page.records import COUNTERS, Records, read_records
-from purectrl.runs.directory import Description, describe, read_config, read_summary
+from purectrl.runs.directory import Description, describe, read_config, read_summary, verify_finished
 
 EVALUATED = "evaluation_rollouts"
 PHASES = ("rollout", "fit", "plan", "compile")
@@ -170,6 +170,7 @@ def read_run(directory: Path) -> Run:
                     f"{directory / 'records.jsonl'} ends at {records.last(name):,.0f} {name}, but summary.json has "
                     f"{summary['ledger'][name]:,}: records are missing"
                 )
+        verify_finished(directory)
     return Run(directory, config, summary, records, _read_evaluation(directory, notes), tuple(notes))
 
 
@@ -215,6 +216,7 @@ def _read_evaluation(directory: Path, notes: list[str]) -> dict[str, Any] | None
         )
         if not numbers or not isinstance(evaluation.get("metrics"), dict):
             raise StoreError(f"{file} was not written by `purectrl evaluate`")
+        evaluation = without_checksum(evaluation, str(file))
     except StoreError as error:
         notes.append(f"{error}; the evaluation is not shown")
         return None
