@@ -131,11 +131,6 @@ class Auto(LearnerSettings):
         """A positive tolerance."""
         check_positive(self, "tolerance")
 
-    @classmethod
-    def black_box(cls) -> "Auto":
-        """The defaults for systems whose drift is fitted to single measurements."""
-        return cls(EnsembleSettings(width=128, steps=4000, finetune_steps=3000, batch_size=64))
-
     def build(self, problem: Problem, budget: Budget, sampler: Sampler) -> Learner:
         """The learner for a problem with states and controls."""
         _check_states("pure-auto", problem)
