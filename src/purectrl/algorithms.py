@@ -175,11 +175,8 @@ def _paced(problem: Problem | None) -> PacedWindows:
 def pure_auto(problem: Problem | None = None) -> Algorithm:
     """PURE-auto, the default: time scales, updates and the end of the run are decided by the data."""
     from purectrl.control.auto_settings import Auto
-    from purectrl.systems.spec import StateProblem
 
-    known = problem is None or not isinstance(problem, StateProblem) or problem.spec.mechanics is not None
-    learner = Auto() if known else Auto.black_box()
-    return Algorithm(_paced(problem), OnExcessLoss(1.0, initial=4), learner, LastPolicy(), "pure-auto")
+    return Algorithm(_paced(problem), OnExcessLoss(1.0, initial=3), Auto(), LastPolicy(), "pure-auto")
 
 
 def known_model(problem: Problem | None = None) -> Algorithm:

@@ -9,7 +9,7 @@ import pytest
 from linear_cart import cart
 
 import purectrl as pc
-from purectrl.control.auto_learner import STALLED, AutoLearner, _crown
+from purectrl.control.auto_learner import STALLED, AutoLearner, Outcome, _crown
 from purectrl.control.auto_settings import Auto, EnsembleSettings, KnownModel, RoundSettings
 from purectrl.control.exploring_policy import ExploringActor, smooth_noise
 from purectrl.control.planner import ImaginedTest, Round
@@ -18,7 +18,7 @@ from purectrl.core.algorithm import Algorithm
 from purectrl.core.ledger import Budget
 from purectrl.core.output_rules import LastPolicy, same
 from purectrl.core.samplers import PacedWindows
-from purectrl.core.schedules import OnExcessLoss
+from purectrl.core.schedules import OnExcessLoss, Targets
 from purectrl.problems.mechanical_systems import mechanical
 from purectrl.runs.serialization import pack_state, unpack_state
 
@@ -73,7 +73,7 @@ def planned(learner, new, old):
 
 def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):
     kept = promises(learner, monkeypatch, 0.80, 0.81)
-    excess, state = kept.excess_loss(state_of(learner, converged=True), data(), Key.from_seed(0))
+    excess, state = kept.excess_loss(state_of(learner, converged=True, good=True), data(), Key.from_seed(0))
     assert excess.drift < 1
     assert learner.finished(state)
     assert state.champion_return == 0.81
@@ -81,16 +81,47 @@ def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("promised", "measured", "converged", "best"),
-    [(0.9, 0.8, True, -np.inf), (0.8, 0.8, False, -np.inf), (0.8, 0.8, True, 0.9)],
-    ids=["broken", "not converged", "worse than the champion"],
+    ("promised", "converged", "good", "best"),
+    [(0.9, True, True, -np.inf), (0.8, False, True, -np.inf), (0.8, True, False, -np.inf), (0.8, True, True, 0.9)],
+    ids=["broken", "not converged", "not good", "worse than the champion"],
 )
-def test_otherwise_an_update_is_due(learner, monkeypatch, promised, measured, converged, best):
-    broken = promises(learner, monkeypatch, promised, measured)
-    before = state_of(learner, converged=converged, champion_return=best)
+def test_otherwise_an_update_is_due(learner, monkeypatch, promised, converged, good, best):
+    broken = promises(learner, monkeypatch, promised, 0.8)
+    before = state_of(learner, converged=converged, good=good, champion_return=best)
     excess, state = broken.excess_loss(before, data(), Key.from_seed(0))
     assert excess.drift >= 1
     assert not learner.finished(state)
+
+
+def test_when_the_budget_is_spent_the_run_ends_with_a_policy_that_was_executed(learner, monkeypatch):
+    promises(learner, monkeypatch, 0.9, 0.5)
+    everything = data(episodes=10)
+    excess, best = learner.excess_loss(state_of(learner, champion_return=0.4), everything, Key.from_seed(0))
+    assert learner.finished(best)
+    assert excess.drift < 1  # no update is spent on a policy that could not be executed
+    champion = learner.init(Key.from_seed(7)).actor
+    before = state_of(learner, champion=champion, champion_return=0.8, champion_episodes=1)
+    excess, worse = learner.excess_loss(before, everything, Key.from_seed(0))
+    assert excess.drift >= 1
+    after = learner.update(worse, everything, Targets.BOTH, Key.from_seed(0)).state
+    assert learner.finished(after)
+    assert same(after.actor, champion)
+
+
+@pytest.mark.parametrize(("fresh", "executed"), [(0.9, "fresh"), (0.2, "champion")])
+def test_a_planner_that_is_stuck_starts_again_and_keeps_the_better_policy(learner, monkeypatch, fresh, executed):
+    plans = [
+        (planned(learner, [0.3, 0.3], [0.3, 0.3]), Outcome(True, False, 2)),
+        (planned(learner, [fresh, fresh], [0.0, 0.0]), Outcome(True, True, 3)),
+    ]
+    found = {"champion": plans[0][0], "fresh": plans[1][0]}[executed]
+    monkeypatch.setattr(AutoLearner, "_plan_rounds", lambda *_: plans.pop(0))
+    state = state_of(learner, champion_return=0.3, champion_episodes=1)
+    best, outcome = learner._plan(state, state.model, None, Key.from_seed(0))
+    assert not plans
+    assert best.test is found.test
+    assert best.before.whole.mean() == pytest.approx(0.3)  # that of the champion, in either case
+    assert outcome.rounds == 5
 
 
 def test_random_exploration_is_always_followed_by_an_update(learner):
@@ -115,30 +146,35 @@ def test_the_champion_is_the_policy_that_measured_best_and_its_episodes_are_aver
 
 def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
     state = state_of(learner, champion_return=0.7, champion_episodes=1, executes_champion=True)
-    better = learner._decide(state, planned(learner, [0.8, 0.8], [0.7, 0.7]), data(), first=False)
+    better = learner._decide(state, planned(learner, [0.8, 0.8], [0.7, 0.7]), first=False)
     assert not better.executes_champion
     assert not same(better.actor, state.champion)
     assert "0.8" in better.decision
-    risky = learner._decide(state, planned(learner, [1.0, 0.6], [0.7, 0.7]), data(), first=False)
+    risky = learner._decide(state, planned(learner, [1.0, 0.6], [0.7, 0.7]), first=False)
     assert same(risky.actor, state.champion)
     assert "worse in one member" in risky.decision
 
 
 def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner):
-    state = state_of(learner, champion_return=0.7, champion_episodes=1)
-    done = learner._decide(state, planned(learner, [0.7, 0.7], [0.7, 0.7]), data(), first=False)
+    state = state_of(learner, champion_return=0.7, champion_episodes=1, good=True)
+    plan = planned(learner, [0.7, 0.7], [0.7, 0.7])
+    done = learner._decide(state, plan, first=False)
     assert learner.finished(done)
     assert same(learner.policy(done).policy.actor, state.champion)
+    with pytest.warns(PlanningWarning, match="the planner is the bottleneck, not the data"):
+        stuck = learner._decide(state._replace(good=False), plan, first=False)
+    assert learner.finished(stuck)
+    assert "also from untrained networks" in stuck.decision
 
 
 def test_a_champion_that_the_model_does_not_understand_is_measured_again_but_not_for_ever(learner):
-    state = state_of(learner, champion_return=0.4, champion_episodes=1)
+    state = state_of(learner, champion_return=0.4, champion_episodes=1, good=True)
     plan = planned(learner, [0.7, 0.7], [0.7, 0.7])
     for _ in range(2):
-        state = learner._decide(state, plan, data(), first=False)
+        state = learner._decide(state, plan, first=False)
         assert not learner.finished(state)
         assert "once more" in state.decision
-    assert learner.finished(learner._decide(state, plan, data(), first=False))
+    assert learner.finished(learner._decide(state, plan, first=False))
 
 
 def test_a_planner_that_is_stuck_is_reported(learner):

@@ -53,7 +53,7 @@ def _ensemble(settings: Auto, problem: StateProblem, budget: Budget, sampler: Sa
     size = model.ensemble_size, model.width
     if spec.mechanics is not None:
         parts = spec.mechanics, fit, budget.measurements, first_step, midpoint, Ensemble.random
-        return MechanicalDynamics(*parts, *size)
+        return MechanicalDynamics(*parts, *size, depth=2)
     # Euler's method inverts the difference quotient over one step
     integrate = euler if problem.time_grid is not None or not spec.drift_measured else midpoint
     episodes = budget.measurements // sampler.m

@@ -15,14 +15,12 @@ the highest measured return, competes in the new model: another policy is execut
 champion is returned.
 """
 
-import functools
 import time
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -33,9 +31,10 @@ from purectrl.control.dynamics import Fit
 from purectrl.control.exploring_policy import ExploringActor
 from purectrl.control.imagination import ImaginationModel
 from purectrl.control.integrate import Integrator
-from purectrl.control.planner import Normalized, PlanRegion, Round, plan_round, roll_out
+from purectrl.control.planner import PlanRegion, Round, plan_round
 from purectrl.control.policy import Actor, Critic
-from purectrl.control.termination import survival, without_unseen_ends
+from purectrl.control.promised_return import episode_rewards, imagined_rewards, rewards_at_rest, time_mean
+from purectrl.control.termination import without_unseen_ends
 from purectrl.control.time_scales import TimeScales, estimate_rate, time_scales
 from purectrl.control.working_region import normalization, working_region
 from purectrl.core.errors import PlanningWarning
@@ -59,6 +58,9 @@ MOST_REFUSED = 3
 """The run ends after this many updates in a row without a better policy."""
 STALLED = 3
 """Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
+
+FAR = 0.2
+"""An imagined return that is this many scales below the highest reward is low."""
 
 
 class AutoState(NamedTuple):
@@ -84,6 +86,8 @@ class AutoState(NamedTuple):
     """Whether `actor` is the champion."""
     converged: bool = False
     """Whether the last planning ended because the imagined return was good or no longer rose."""
+    good: bool = False
+    """Whether it was good: no imagined episode ends far from the highest reward."""
     champion_return: float = -np.inf
     """Mean of c over the champion's episodes, and their number."""
     champion_episodes: int = 0
@@ -107,6 +111,16 @@ class AutoState(NamedTuple):
     def scale(self) -> float:
         """The unit of tolerances."""
         return max(self.best_reward - self.random_reward, 1e-6 * abs(self.best_reward), 1e-12)
+
+
+class Outcome(NamedTuple):
+    """How planning ended."""
+
+    converged: bool
+    """Whether the imagined return no longer rose."""
+    good: bool
+    """Whether no imagined episode ends far from the highest reward."""
+    rounds: int
 
 
 class FittedDynamics(Protocol):
@@ -155,10 +169,14 @@ class AutoLearner:
 
     def init(self, key: Key) -> AutoState:
         """Untrained networks; the first policy explores at random."""
+        actor, critic = self._networks(key)
+        return AutoState(self.dynamics.init(key), actor, critic, actor, critic, jnp.zeros(self.spec.feature_dim))
+
+    def _networks(self, key: Key) -> tuple[Actor, Critic]:
+        """Untrained networks."""
         hidden = (self.plan.width,) * 2
         actor = Actor.random(key.child("actor").generator(), self.spec, hidden)
-        critic = Critic.random(key.child("critic").generator(), self.spec, hidden)
-        return AutoState(self.dynamics.init(key), actor, critic, actor, critic, jnp.zeros(self.spec.feature_dim))
+        return actor, Critic.random(key.child("critic").generator(), self.spec, hidden)
 
     def policy(self, state: AutoState) -> Plan:
         """The actor with the noise of the next episode; the problem draws its initial state."""
@@ -185,18 +203,25 @@ class AutoLearner:
         """The difference of promised and measured return in units of the tolerance; at least one if an update is due.
 
         The executed policy becomes the champion if it measured best. The run ends if the promise was kept and planning had
-        converged.
+        converged to a good policy. If the policy is not good, the planner may be stuck: an update tries once more. The run
+        also ends with the champion if no other policy could be executed any more.
         """
         if not state.use_actor:
             return ExcessLoss(np.inf, np.inf), state
         promised, measured = self._promise(state, data.all)
         excess = abs(promised - measured) / (self.tolerance * state.scale)
         state = _crown(state._replace(promised=promised, measured=measured), measured)
-        if excess < 1 and state.converged and state.executes_champion:
+        if excess < 1 and state.converged and state.good and state.executes_champion:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
+        elif self._spent(data) and state.executes_champion:
+            state, excess = state._replace(ended=True, decision="stop with the champion: the budget is spent"), 0.0
         elif not excess >= 1:
-            excess = 1.0  # planning has not converged, or another policy measured better
+            excess = 1.0  # planning has not converged to a good policy, or another policy measured better
         return ExcessLoss(float(excess), float(excess)), state
+
+    def _spent(self, data: Dataset) -> bool:
+        """Whether the budget has no room for another episode."""
+        return data.all.total + self.m > self.capacity
 
     def _promise(self, state: AutoState, seen: Measurements) -> tuple[float, float]:
         """Imagined and measured return of the last episode, over the measured times without noise."""
@@ -208,7 +233,7 @@ class AutoLearner:
             t, measured = np.append(t, (t[-1] + step, end)), np.append(measured, (0.0, 0.0))
         start = jnp.asarray(seen.x[-1, 0], jnp.float32)
         rewards = np.asarray(
-            _imagined_rewards(
+            imagined_rewards(
                 self.plan, self.dynamics.integrate, without_unseen_ends(state.model, seen), state.actor, start, step
             )
         )
@@ -219,6 +244,10 @@ class AutoLearner:
         """Fits the model to all data, plans in rounds, lets the champion compete, and decides what to execute."""
         begin = time.perf_counter()
         seen, first = data.all, not state.use_actor
+        if not first and self._spent(data):  # a new policy could not be executed any more
+            decision = "stop with the champion: the budget is spent"
+            ended = state._replace(actor=state.champion, critic=state.champion_critic, ended=True, decision=decision)
+            return Update(ended, {"promised": state.promised, "measured": state.measured, "decision": decision}, {})
         dynamics = self.dynamics
         model, info = dynamics.fit(state.model, seen, which, first, key)
         if diverged := dynamics.check_fit(state.model, model, seen):
@@ -232,16 +261,17 @@ class AutoLearner:
         length = QUIET_SHARE * self.horizon
         region = working_region(self.spec, seen, model, self.horizon, self.capacity, length)
         state = self._set_scales(state, seen, region, first)
-        found, converged, rounds = self._plan_rounds(state, without_unseen_ends(state.model, seen), region, key)
+        found, outcome = self._plan(state, without_unseen_ends(state.model, seen), region, key)
         seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
         if not finite((found.actor, found.critic)):
             return Update(state, info, seconds, "planning diverged: actor and critic stay as they were")
-        state = self._decide(state._replace(converged=converged), found, data, first)
+        state = state._replace(converged=outcome.converged, good=outcome.good)
+        state = self._decide(state, found, first)
         unit = float(model.task.reward_unit)
         info |= {
             "rate": state.rate,
             "time_step": state.measurement_step,
-            "rounds": rounds,
+            "rounds": outcome.rounds,
             "imagined_reward": unit * float(found.test.whole.mean()),
             "imagined_worst": unit * float(found.test.whole.mean(axis=1).min()),
             "imagined_champion": unit * float(found.before.whole.mean()),
@@ -258,7 +288,7 @@ class AutoLearner:
         estimate = estimate_rate(state.model, self.spec, states, np.asarray(region.goals), self.horizon)
         scales = time_scales(self.plan, estimate.rate, self.time_grid)
         unit = float(state.model.task.reward_unit)
-        at_goals = unit * np.asarray(_rewards_at_rest(self.spec, state.model, region.goals))
+        at_goals = unit * np.asarray(rewards_at_rest(self.spec, state.model, region.goals))
         measured = episode_rewards(self.spec, seen)[seen.valid]
         best = max(float(at_goals.max()), float(measured.max()))
         state = state._replace(rate=estimate.rate, measurement_step=float(scales.step), best_reward=best)
@@ -269,15 +299,43 @@ class AutoLearner:
         state = state._replace(actor=set_scale(state.actor), critic=set_scale(state.critic), feature_mean=mean)
         return state._replace(random_reward=float(measured.mean()))
 
-    def _plan_rounds(
-        self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key
-    ) -> tuple[Round, bool, int]:
-        """Rounds of planning from the champion on, whether they converged, and their number."""
+    def _plan(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, "Outcome"]:
+        """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be
+        stuck: then also rounds from untrained networks on, and the better of both."""
         known = state.champion_episodes > 0
-        actor, critic = (state.champion, state.champion_critic) if known else (state.actor, state.critic)
+        networks = (state.champion, state.champion_critic) if known else (state.actor, state.critic)
+        found, outcome = self._plan_rounds(state, model, region, networks, key)
+        unit = float(state.model.task.reward_unit)
+        gain = unit * float(found.test.whole.mean() - found.before.whole.mean())
+        if not known or outcome.good or not outcome.converged or gain > self.plan.gain * state.scale:
+            return found, outcome
+        scaled = lambda new, old: eqx.tree_at(lambda network: network.scale, new, old.scale)  # noqa: E731
+        fresh = key.child("restart")
+        other, others = self._plan_rounds(
+            state, model, region, tuple(map(scaled, self._networks(fresh), networks)), fresh, jax_key(key.child("test"))
+        )
+        both = outcome.rounds + others.rounds
+        if float(other.test.score) <= float(found.test.score):
+            return found, outcome._replace(rounds=both)
+        return other._replace(before=found.before), others._replace(rounds=both)
+
+    def _plan_rounds(
+        self,
+        state: AutoState,
+        model: ImaginationModel,
+        region: PlanRegion,
+        networks: tuple[Actor, Critic],
+        key: Key,
+        test_key: Array | None = None,
+    ) -> tuple[Round, "Outcome"]:
+        """Rounds of planning from an actor and a critic on, until the imagined return no longer rises."""
+        actor, critic = networks
         scales = TimeScales(*map(jnp.asarray, time_scales(self.plan, state.rate, self.time_grid)))
-        unit, test_key = float(state.model.task.reward_unit), jax_key(key.child("test"))
-        found, flat, last = None, 0, -np.inf
+        unit, test_key = (
+            float(state.model.task.reward_unit),
+            jax_key(key.child("test")) if test_key is None else test_key,
+        )
+        found, flat, last, good = None, 0, -np.inf, False
         for number in range(self.plan.rounds):
             keys = jax_key(key.child("round", number)), test_key
             how = self.plan, self.dynamics.integrate, model, actor, critic
@@ -288,11 +346,11 @@ class AutoLearner:
             last = max(last, now)
             good = unit * float(one.test.late.mean(axis=0).min()) >= state.best_reward - self.plan.good * state.scale
             if flat >= (1 if good else 2):
-                return found, True, number + 1
+                return found, Outcome(True, good, number + 1)
         assert found is not None
-        return found, False, self.plan.rounds
+        return found, Outcome(False, good, self.plan.rounds)
 
-    def _decide(self, state: AutoState, found: Round, data: Dataset, first: bool) -> AutoState:
+    def _decide(self, state: AutoState, found: Round, first: bool) -> AutoState:
         """Which policy is executed next, or whether the run ends."""
         unit = float(state.model.task.reward_unit)
         new, old = (unit * np.asarray(test.whole) for test in (found.test, found.before))
@@ -303,7 +361,6 @@ class AutoLearner:
         slack = self.plan.gain * state.scale
         gain = float(new.mean() - old.mean())
         worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
-        spent = (data.episodes + 1) * self.m > self.capacity
         if gain > slack and worse <= slack:
             decision = (
                 f"execute the new policy, which promises {new.mean():.4g}; the champion promises {old.mean():.4g}"
@@ -318,16 +375,22 @@ class AutoLearner:
         )
         agrees = abs(float(old.mean()) - state.champion_return) <= 2 * self.tolerance * state.scale
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
-        if spent or agrees or champion.refused >= MOST_REFUSED:
+        if agrees or champion.refused >= MOST_REFUSED:
+            if gain <= slack and not state.good and self._far(state, float(new.mean())):
+                reason += ", also from untrained networks on: the planner is the bottleneck, not the data"
+                warnings.warn(reason, PlanningWarning, stacklevel=2)
             return champion._replace(ended=True, decision=f"stop with the champion: {reason}")
         return champion._replace(decision=f"execute the champion once more: {reason}, but its return is not understood")
+
+    def _far(self, state: AutoState, imagined: float) -> bool:
+        """Whether an imagined return is far from the highest reward."""
+        return imagined < state.best_reward - FAR * state.scale
 
     def _track_progress(self, state: AutoState, imagined: float) -> AutoState:
         """Counts updates in which the imagined return has not moved, and reports the planner as the bottleneck."""
         moved = imagined > state.best_imagined + self.plan.gain * state.scale
         stalled = 0 if moved else state.stalled + 1
-        far = imagined < state.best_reward - 0.2 * state.scale
-        if stalled >= STALLED and far:
+        if stalled >= STALLED and self._far(state, imagined):
             warnings.warn(
                 f"the imagined return has not moved for {stalled} updates: the planner is the bottleneck, not the data",
                 PlanningWarning,
@@ -351,42 +414,3 @@ def _crown(state: AutoState, measured: float) -> AutoState:
         champion_episodes=1,
         executes_champion=True,
     )
-
-
-def time_mean(t: np.ndarray, values: np.ndarray) -> float:
-    """The mean over time of values [n] at increasing times [n], by the trapezoidal rule.
-
-    >>> time_mean(np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 1.0]))
-    0.8333333333333334
-    """
-    span = float(t[-1] - t[0])
-    return float(np.trapezoid(values.astype(np.float64), t) / span) if span > 0 else float(values.mean())
-
-
-def episode_rewards(spec: StateSpec, seen: Measurements) -> np.ndarray:
-    """Measured rewards [episodes, m], or the known reward of measured states."""
-    if seen.r is not None:
-        return seen.r
-    assert spec.reward is not None
-    return np.asarray(jnp.vectorize(spec.reward, signature="(d),(k)->()")(seen.x, seen.u))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _rewards_at_rest(spec: StateSpec, model: ImaginationModel, x: Array) -> Array:
-    """Rewards [n] in states [n, d] with controls in the middle of their range."""
-    return model.task.reward(x, jnp.broadcast_to(jnp.asarray(spec.control_mid), (len(x), spec.control_dim)))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _imagined_rewards(
-    settings: RoundSettings, integrate: Integrator, model: ImaginationModel, actor: Actor, start: Array, step: float
-) -> Array:
-    """Rewards [test_steps] of an imagined episode from `start` [d], in the problem's unit, the mean over members."""
-    starts = jnp.broadcast_to(start, (model.members, 1, start.size))
-    no_noise = jnp.zeros((settings.test_steps, *starts.shape[:-1], actor.spec.control_dim))
-    free = jnp.full(start.size, jnp.inf)
-    network = Normalized.of(actor, jnp.zeros(actor.spec.feature_dim))
-    seen = roll_out(settings, integrate, model, network, starts, no_noise, step, free, jnp.ones(start.size))
-    rewards, alive = jnp.nan_to_num(model.task.reward(seen.x, seen.u)), survival(model.task, seen.x)
-    rewards = rewards if alive is None else rewards * alive.before
-    return model.task.reward_unit * rewards.mean(axis=(1, 2))

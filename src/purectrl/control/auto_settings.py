@@ -91,19 +91,19 @@ class EnsembleSettings(Settings):
 
     ensemble_size: int = 5
     """Number of networks."""
-    width: int = 100
-    """Units in each hidden layer."""
-    gradient_matching_steps: int = 600
+    width: int = 64
+    """Units in each of the two hidden layers."""
+    gradient_matching_steps: int = 0
     """Steps of gradient matching before the first fit to trajectories (mechanical models)."""
-    steps: int = 800
+    steps: int = 3000
     """Steps of Adam at the first update."""
-    finetune_steps: int = 600
+    finetune_steps: int = 2000
     """Steps of Adam at each later update."""
-    sequence_length: int = 5
-    """Measurements in a sub-sequence that the model is fitted to (mechanical models)."""
-    batch_size: int = 64
+    sequence_length: int = 2
+    """Measurements in a sub-sequence that the model is fitted to (mechanical models); two is gradient matching."""
+    batch_size: int = 128
     """Sub-sequences, or measurements of a black-box model, per step and ensemble member."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Adam's learning rate; it decays to a fiftieth along a cosine."""
 
     def check(self) -> None:
@@ -130,11 +130,6 @@ class Auto(LearnerSettings):
     def check(self) -> None:
         """A positive tolerance."""
         check_positive(self, "tolerance")
-
-    @classmethod
-    def black_box(cls) -> "Auto":
-        """The defaults for systems whose drift is fitted to single measurements."""
-        return cls(EnsembleSettings(width=128, steps=4000, finetune_steps=3000, learning_rate=2e-3))
 
     def build(self, problem: Problem, budget: Budget, sampler: Sampler) -> Learner:
         """The learner for a problem with states and controls."""

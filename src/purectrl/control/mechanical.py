@@ -53,7 +53,7 @@ class MechanicalDynamics:
         step: Δt, the time between two measurements.
         integrate: the integrator.
         make: the untrained model: (generator, system, members, hidden widths) -> model.
-        members, width: number of networks, and units in each of the three hidden layers.
+        members, width, depth: number of networks, units in each hidden layer, and number of these layers.
     """
 
     system: MechanicalSystem
@@ -64,6 +64,7 @@ class MechanicalDynamics:
     make: MakeEnsemble
     members: int = 10
     width: int = 200
+    depth: int = 3
 
     @property
     def objective(self) -> TrajectoryLoss:
@@ -72,7 +73,7 @@ class MechanicalDynamics:
 
     def init(self, key: Key) -> MechanicalEnsemble:
         """Untrained networks."""
-        return self.make(key.child("ensemble").generator(), self.system, self.members, (self.width,) * 3)
+        return self.make(key.child("ensemble").generator(), self.system, self.members, (self.width,) * self.depth)
 
     def fit(self, model: MechanicalEnsemble, seen: Measurements, which: Targets, first: bool, key: Key) -> Fit:
         """At the first update gradient matching, then at every update the likelihood of trajectories."""

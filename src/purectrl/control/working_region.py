@@ -42,8 +42,9 @@ def working_region(
     largest = MARGIN * np.quantile(np.abs(x[early]), 0.995, axis=0)
     largest = np.where(largest > 0, largest, 1.0)
     largest[list(spec.angles)] = NO_LIMIT
-    states = x[(np.abs(x) <= largest).all(axis=1)]
-    spread = 1.5 * np.median(np.abs(states - np.median(states, axis=0)), axis=0)
+    inside = (np.abs(x) <= largest).all(axis=1)
+    states, typical = x[inside], x[inside & early]
+    spread = 1.5 * np.median(np.abs(typical - np.median(typical, axis=0)), axis=0)
     spread = np.maximum(spread, 0.01 * largest).astype(np.float32)
     spread[list(spec.angles)] = ANGLE_SPREAD
     if spec.mechanics is not None and spec.mechanics.goal is not None:

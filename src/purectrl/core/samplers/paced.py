@@ -23,7 +23,7 @@ class PacedWindows(Sampler):
 
     m: int = 250
     """Measurements per episode."""
-    windows: int = 25
+    windows: int = 5
     """Number of windows per episode, which must divide m; fewer if they would overlap."""
     first_step: float = 0.001
     """Time between two measurements before the learner has chosen one, as a share of the episode."""

@@ -1,0 +1,56 @@
+"""Returns that PURE-auto compares: measured in an episode, and imagined for the same policy."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from purectrl.control.auto_settings import RoundSettings
+from purectrl.control.imagination import ImaginationModel
+from purectrl.control.integrate import Integrator
+from purectrl.control.planner import Normalized, roll_out
+from purectrl.control.policy import Actor
+from purectrl.control.termination import survival
+from purectrl.core.measurement import Measurements
+from purectrl.systems.spec import StateSpec
+
+
+def time_mean(t: np.ndarray, values: np.ndarray) -> float:
+    """The mean over time of values [n] at increasing times [n], by the trapezoidal rule.
+
+    >>> time_mean(np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 1.0]))
+    0.8333333333333334
+    """
+    span = float(t[-1] - t[0])
+    return float(np.trapezoid(values.astype(np.float64), t) / span) if span > 0 else float(values.mean())
+
+
+def episode_rewards(spec: StateSpec, seen: Measurements) -> np.ndarray:
+    """Measured rewards [episodes, m], or the known reward of measured states."""
+    if seen.r is not None:
+        return seen.r
+    assert spec.reward is not None
+    return np.asarray(jnp.vectorize(spec.reward, signature="(d),(k)->()")(seen.x, seen.u))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def rewards_at_rest(spec: StateSpec, model: ImaginationModel, x: Array) -> Array:
+    """Rewards [n] in states [n, d] with controls in the middle of their range."""
+    return model.task.reward(x, jnp.broadcast_to(jnp.asarray(spec.control_mid), (len(x), spec.control_dim)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def imagined_rewards(
+    settings: RoundSettings, integrate: Integrator, model: ImaginationModel, actor: Actor, start: Array, step: float
+) -> Array:
+    """Rewards [test_steps] of an imagined episode from `start` [d], in the problem's unit, the mean over members."""
+    starts = jnp.broadcast_to(start, (model.members, 1, start.size))
+    no_noise = jnp.zeros((settings.test_steps, *starts.shape[:-1], actor.spec.control_dim))
+    free = jnp.full(start.size, jnp.inf)
+    network = Normalized.of(actor, jnp.zeros(actor.spec.feature_dim))
+    seen = roll_out(settings, integrate, model, network, starts, no_noise, step, free, jnp.ones(start.size))
+    rewards, alive = jnp.nan_to_num(model.task.reward(seen.x, seen.u)), survival(model.task, seen.x)
+    rewards = rewards if alive is None else rewards * alive.before
+    return model.task.reward_unit * rewards.mean(axis=(1, 2))
