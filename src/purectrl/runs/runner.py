@@ -156,7 +156,9 @@ def evaluate(
     try:
         with signals.unwinding():
             write_episodes(out / EVALUATION, evaluation, seed=seed)
-            write_json(out / "evaluation.json", result)  # a video that cannot be rendered does not cost the numbers
+            write_json(
+                out / "evaluation.json", with_checksum(result)
+            )  # a video that cannot be rendered does not cost the numbers
             if video:
                 files = found.video(plan, key.child("film"), subdirectory(out, "media", create=True))
                 if files is None:
