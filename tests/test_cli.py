@@ -29,7 +29,7 @@ WRONG = [
     (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
     (
         ["frobnicate"],
-        "unknown command 'frobnicate': (one of: evaluate, export, label, list, paper, report, resume, run, sweep)",
+        "unknown command 'frobnicate': (one of: evaluate, export, label, league, list, paper, report, resume, run, sweep)",
     ),
     (["list", "all"], "list takes no arguments, got 'all'"),
     (["run"], "run needs a problem first, one of: finite, lqr"),
@@ -91,7 +91,7 @@ WRONG = [
         "--learner.paths has no effect: the values of ou are known exactly",
     ),
     ([*GYM, "--learner.fit.sequence-length", "9"], "a black-box model does not use it"),
-    ([*GYM, "--learner.plan.step", "0.1"], "--learner.plan.step has no effect: the step of gymnasium is used"),
+    ([*GYM, "--learner.plan.step", "0.1"], "--learner.plan.step has no effect: the step of Pendulum-v1 is used"),
     ([*GYM, "--learner.model.integrator", "dopri5"], "--learner.model.integrator has no effect"),
     ([*GYM, "--learner.model.kind", "gp", "--learner.fit.steps", "9"], "a gp model does not use it"),
     ([*ENODE, "--learner.plan.step", "0.1"], "--learner.plan.step has no effect: the step of the sampler is used"),

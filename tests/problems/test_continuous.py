@@ -150,6 +150,13 @@ def test_the_reward_after_an_abort(arguments, expected):
     assert tank(**arguments).abort_reward == expected
 
 
+def test_a_wrong_reward_is_named_also_with_limits():
+    with pytest.raises(InputError, match=r"reward: returns shape \[1\] for x \[1\] and u \[1\], expected \[\]"):
+        tank(reward=lambda x, u: x, limits={0: (-1.0, 1.0)})
+    with pytest.raises(InputError, match="abort_reward: a reward given by its logarithm is positive"):
+        tank(reward=None, log_reward=lambda x, u: -(x[0] ** 2), limits={0: (-1.0, 1.0)}, abort_reward=-1.0)
+
+
 class Device:
     """Hardware: small Euler steps with the control held between them; measures the state only."""
 

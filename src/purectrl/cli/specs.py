@@ -1,5 +1,6 @@
 """From the words of a call to what is run: a problem, an algorithm, a budget and a seed."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ DEFAULTED = frozenset({"states", "equations"})
 def shipped_name(name: str) -> str:
     """The name of a shipped problem; says how a file is named if that was meant."""
     file = name if name.endswith(".py") else f"{name}.py"
-    if name not in PROBLEMS and Path(file).is_file():
+    if name not in PROBLEMS and os.path.isfile(file):  # noqa: PTH113 (a name that is too long is no error here)
         raise InputError(f"problem: {file} is a file; name the function in it that returns the problem: {file}:problem")
     return choose("problem", name, PROBLEMS)
 

@@ -50,6 +50,13 @@ def reward_after_abort(
     if not limits or reward is None:
         return 0.0
     d, low, high = sizes
+    x, u = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in (d, len(low)))
+    try:
+        scalar = jnp.shape(jax.eval_shape(reward, x, u)) == ()
+    except (TypeError, ValueError, IndexError):  # `check_functions` says what is wrong
+        return 0.0
+    if not scalar:
+        return 0.0
     keys = jax.random.split(jax.random.key(0), LIMIT_STATES)
     starts = jnp.zeros((1, d)) if initial is None else jax.vmap(initial)(keys)
     corners = jnp.stack(
