@@ -100,6 +100,7 @@ def test_values_of_the_linear_classes_are_those_of_simulated_paths():
     problem = circle(dimension=3, distance=0.2, steps=100)
     models = problem.continuous
     assert models is not None
+    assert problem.finite is not None
     plan = make_plan(models.policies, np.array([0.5, -1.0, 2.0], np.float32), models.initials, np.zeros(0, np.float32))
     simulated, error = problem.value(plan)
     assert float(models.value(plan)[0]) == pytest.approx(float(simulated), abs=4 * float(error) + 1e-3)
