@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from purectrl.core import InputError, Key, UnsupportedError
+from purectrl.core.algorithm import Algorithm
 from purectrl.core.samplers import Equidistant, ExponentialGaps, Uniform, Windows
+from purectrl.core.schedules import OnExcessLoss
 from purectrl.problems.circle import circle
+from purectrl.runs.api import run
 from purectrl.systems import circle_statistics as statistics
 from purectrl.theory.independency import independency_coefficient
 from purectrl.theory.policy_classes import make_plan
+from purectrl.theory.settings import LinearSets
 
 ANGLES = np.linspace(0.0, 2 * np.pi, 4001)[:-1]
 
@@ -90,6 +94,28 @@ def test_values_are_those_of_simulated_paths(arguments):
     found, error = problem.value(pair)
     assert float(found) == pytest.approx(values[1, 0, 0, -1], abs=4 * float(error) + 2e-3)
     assert problem.finite.gap(pair) == pytest.approx(values[:, 0, 0, -1].max() - values[1, 0, 0, -1])
+
+
+def test_values_of_the_linear_classes_are_those_of_simulated_paths():
+    problem = circle(dimension=3, distance=0.2, steps=100)
+    models = problem.continuous
+    assert models is not None
+    assert problem.finite is not None
+    plan = make_plan(models.policies, np.array([0.5, -1.0, 2.0], np.float32), models.initials, np.zeros(0, np.float32))
+    simulated, error = problem.value(plan)
+    assert float(models.value(plan)[0]) == pytest.approx(float(simulated), abs=4 * float(error) + 1e-3)
+    best = make_plan(models.policies, np.full(3, -20.0, np.float32), models.initials, np.zeros(0, np.float32))
+    assert models.gap(best) == pytest.approx(0.0, abs=1e-6)
+    assert models.optimum()[0] == pytest.approx(problem.finite.optimum()[0])
+
+
+def test_linear_classes_contain_the_truth_and_count_doublings_of_the_determinant():
+    problem = circle(dimension=2, distance=0.2, steps=2)
+    learner = LinearSets(radius="anytime", paths=4, num_restarts=1, iterations=2)
+    result = run(problem, Algorithm(Uniform(), OnExcessLoss(), learner), measurements=64, seed=0)
+    assert result.metrics["covered"]
+    # per doubling of n, each of three features adds at most one doubling, and the drift, which is known, none
+    assert 0 < result.metrics["determinant_doublings"] < 3 * (math.log2(64) + 10)
 
 
 def test_the_truth_is_tried_last():

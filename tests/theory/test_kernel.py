@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purectrl.core import Budget, UnsupportedError
+from purectrl.core import Budget, Key, UnsupportedError
 from purectrl.core.algorithm import Algorithm
 from purectrl.core.samplers import Uniform
 from purectrl.core.schedules import OnExcessLoss
@@ -61,7 +61,7 @@ def test_ridge_regression_is_the_posterior_mean_of_a_gaussian_process():
 def test_information_gain_is_that_of_the_kernel_matrix():
     z, rows = data(10)
     members = kernel_class(kernel_features(KERNEL, z), z, bound=1.0, state_dim=1)
-    statistics = members.observe(members.init(None, 1, 1), rows)
+    statistics = members.observe(members.init(Key(0), 1, 1), rows)
     expected = np.linalg.slogdet(np.eye(10) + exact(z, z) / 0.3)[1] / 2
     assert information_gain(statistics, 0.3) == pytest.approx(expected, abs=1e-3)
 
@@ -72,7 +72,7 @@ def test_prediction_losses_and_information_gain_are_one_identity():
     y = np.random.default_rng(3).normal(size=(30, 1))
     members = kernel_class(kernel_features(KERNEL, choose_points(KERNEL, CANDIDATES, tolerance=0.05)), z, 1.0, 1)
     phi, ridge = members.feature_rows(rows), 0.2
-    empty = members.init(None, 1, 1)
+    empty = members.init(Key(0), 1, 1)
     losses = empty.prediction_losses(phi, y, ridge)
     p, spread = phi.shape[1], []
     for t in range(30):
@@ -88,13 +88,15 @@ def test_only_functions_of_the_space_are_members():
     """The reward of `lqr` is a section of its kernel; a reward with a corner is in no space of smooth functions."""
     drifts, rewards = lqr_kernel_classes()
     truth = lqr(dimension=1).truth
-    assert np.linalg.norm(rewards.true_parameter(truth.reward)) == pytest.approx(1.0, abs=1e-4)
-    theta = drifts.true_parameter(truth.drift)
+    weights, theta = rewards.true_parameter(truth.reward), drifts.true_parameter(truth.drift)
+    assert weights is not None
+    assert theta is not None
+    assert np.linalg.norm(weights) == pytest.approx(1.0, abs=1e-4)
     assert theta[:2, 0] == pytest.approx([-0.3, 0.8], abs=1e-4)
     assert theta[2:] == pytest.approx(0.0, abs=1e-3)
     corner = TrueFunction(lambda x, u: jnp.abs(x[0]))
     assert rewards.true_parameter(corner) is None
-    statistics = rewards.init(None, 1, 1)
+    statistics = rewards.init(Key(0), 1, 1)
     assert rewards.truth_excess(statistics, data(1)[1], corner) == math.inf
 
 
@@ -104,13 +106,14 @@ def test_anytime_sets_of_a_kernel_class_cover_the_truth():
     truth, std, delta, runs, N = lqr(dimension=1).truth.reward, 1.0, 0.1, 400, 60
     members = predicting(rewards, rewards.size(1, 1), std)
     theta, radius = members.true_parameter(truth), prequential_radius(delta, std)
+    assert theta is not None
     missed, widest = 0, 0.0
     for seed in range(runs):
         draws = np.random.default_rng([7, seed])
         z = draws.uniform(-1, 1, size=(N, 2)).astype(np.float32)
         rows = RegressionData(z[:, :1], z[:, 1:], np.zeros((N, 1)))
         y = members.feature_rows(rows) @ theta + std * draws.normal(size=(N, 1))
-        empty = members.init(None, 1, 1)
+        empty = members.init(Key(0), 1, 1)
         found = members.losses_per_episode(empty, theta, rows._replace(y=y), 1)
         needed = found.excess / np.array([radius(regret) for regret in found.regret])
         missed += bool((needed > 1).any())

@@ -179,11 +179,12 @@ class ContinuousClassLearner:
     def summarize(self, state: ContinuousState) -> dict[str, Any]:
         """How often the determinants of the ridge regressions of linear classes have doubled, 2γ_n / log 2 for both
         together: the updates of an algorithm that waits for that. Empty for other classes."""
-        pairs = (self.drifts, state.drift_fit), (self.rewards, state.reward_fit)
-        if not all(isinstance(members, LinearClass) and members.ridge is not None for members, _ in pairs):
-            return {}
-        gains = [information_gain(fit, members.ridge) * fit.cross.shape[1] for members, fit in pairs]
-        return {"determinant_doublings": 2 * sum(gains) / math.log(2)}
+        gain = 0.0
+        for members, fit in ((self.drifts, state.drift_fit), (self.rewards, state.reward_fit)):
+            if not isinstance(members, LinearClass) or members.ridge is None:
+                return {}
+            gain += information_gain(fit, members.ridge) * fit.cross.shape[1]  # the same for every output
+        return {"determinant_doublings": 2 * gain / math.log(2)}
 
     def _confidence_sets(self, drift: Any, reward: Any, block: Measurements) -> tuple[Any, Any]:
         """F_n and R_n for the planner, from the fits that define them."""
