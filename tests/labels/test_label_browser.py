@@ -90,6 +90,18 @@ def test_labelling_with_the_keyboard(chromium, out):
         assert all(url.startswith(server.url) for url in chromium.requests())
 
 
+def test_a_run_that_has_moved_on_is_noticed(chromium, out):
+    """Another page has sent the labels, or the run was resumed with another request: nothing is labelled by mistake."""
+    request(out)
+    with served(out) as server:
+        chromium.open(server.url)
+        until(chromium, says("count", "0 of 3"))
+        request(out, count=2, seed=1)
+        press(chromium, "1", f"{visible('notice')} && {says('count', '0 of 2')}")
+        assert levels(out) == []
+        press(chromium, "1", f"!{visible('notice')} && {says('count', '1 of 2')}")
+
+
 def test_a_server_that_is_gone_is_said_and_no_label_is_pretended(chromium, out):
     request(out)
     with served(out) as server:

@@ -101,7 +101,8 @@ def test_both_are_stopped_and_continue(tmp_path, programs):
     assert label.communicate()[0].endswith(f"has finished: {len(given)} labels\n")
 
     queries = [json.loads(line) for line in (out / "queries.jsonl").read_text().splitlines()]
-    assert sorted(one["score"] for one in queries) == sorted((level - 1) / 4 for level in given.values())
+    assert {one["score"] for one in queries} == {(level - 1) / 4 for level in given.values()}
+    assert len(queries) >= len(given), "images that differ by less than a shade of grey are one question"
     once = [line["id"] for line in answers(out) if "id" in line]
     assert len(once) == len(set(once)) == len(given)
     summary = json.loads((out / "summary.json").read_text())

@@ -357,10 +357,9 @@ def _rows(episodes: Tensor, sizes: Tensor) -> Tensor:
     [3, 4, 5, 0, 1]
     """
     starts = sizes.cumsum(0) - sizes
-    return torch.cat(
-        [torch.arange(start, start + size) for start, size in zip(starts[episodes], sizes[episodes], strict=True)]
-        or [torch.zeros(0, dtype=torch.long)]
-    )
+    chosen = zip(starts[episodes].tolist(), sizes[episodes].tolist(), strict=True)
+    ranges = [torch.arange(start, start + size) for start, size in chosen]
+    return torch.cat([torch.zeros(0, dtype=torch.long), *ranges])
 
 
 def _chunks(data: RewardData) -> list[RewardData]:

@@ -107,6 +107,7 @@
       return state;
     } catch (error) {
       complain(error.message);
+      if (body) state = await request("state").catch(() => state); // the run, or another page, may have moved on
       return null;
     } finally {
       busy = false;
