@@ -95,12 +95,6 @@ def details(values: dict[str, Any]) -> str:
     counts = {name: number for name, number in values["counts"].items() if number}
     if counts:
         lines.append(f"Counted: {', '.join(f'{number:,.0f} {name}' for name, number in counts.items())}.")
-    if BETWEEN in values["counts"]:
-        share = values["counts"][BETWEEN] / max(1, values["counts"]["kills"])
-        met = "met" if share > 0.5 else "**missed**"
-        lines.append(
-            f"{share:.0%} of the kills fell between a checkpoint and the end (criterion: above a half, {met})."
-        )
     for failure in values["failures"][:20]:
         case, reason = (
             text.replace("`", "'").replace("\n", " ")[:200] for text in (failure["case"], failure["failure"])
@@ -120,6 +114,35 @@ command on a hostile directory or a wrong call does not end within 10 seconds.
 """
 
 
+def missing(attacks: list[dict[str, Any]]) -> list[str]:
+    """What has not been reached, in words: every attack with fewer trials than wanted, or none."""
+    found = {one["values"]["attack"]: Tally("", one["values"]) for one in attacks}
+    short = []
+    for name in hostile.ATTACKS:
+        attack = hostile.make(name)
+        count = found[name].amount(attack.unit) if name in found else 0
+        if count < attack.full:
+            short.append(f"{name} ({count:,.0f} of {attack.full:,})")
+    text = (
+        f"**Not complete**: there are fewer trials than wanted of {', '.join(short)}. The same commands continue them."
+    )
+    return [text, ""] if short else []
+
+
+def all_kills(attacks: list[dict[str, Any]]) -> list[str]:
+    """The kills of both kinds of processes together."""
+    counts = [one["values"]["counts"] for one in attacks if BETWEEN in one["values"]["counts"]]
+    kills, between = (sum(one[name] for one in counts) for name in ("kills", BETWEEN))
+    if not kills:
+        return []
+    met = "met" if between > kills / 2 else "**missed**"
+    return [
+        f"All kills together: {kills:,}, of which {between / kills:.0%} fell between a checkpoint and the end (criterion: "
+        f"above a half, {met}).",
+        "",
+    ]
+
+
 def page(results: Path = RESULTS) -> str:
     """The whole page."""
     found = {path.stem: json.loads(path.read_text()) for path in results.glob("*.json")}
@@ -130,6 +153,7 @@ def page(results: Path = RESULTS) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [row(one["values"]) for one in attacks] + [""]
+    lines += missing(attacks) + all_kills(attacks)
     lines += [details(one["values"]) for one in attacks]
     lines += [load.section(found[name]) for name in load.MEASURED if name in found]
     machines = {tuple(one["measured_on"].values()) for one in found.values()}
