@@ -44,7 +44,7 @@ def run(name: str, limit: int | None, restart: bool, results: Path | None, minut
     file = None if results is None else results / f"{name}.json"
     known = json.loads(file.read_text())["values"] if file is not None and file.exists() and not restart else None
     tally = Tally(name, known)
-    begin = saved = time.monotonic()
+    begin, saved = None, time.monotonic()
     with (
         tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base,
         Worker(attack, Path(base)) as worker,
@@ -52,9 +52,10 @@ def run(name: str, limit: int | None, restart: bool, results: Path | None, minut
         for number in itertools.count(tally.values["trials"]):
             if number == limit or (limit is None and tally.amount(attack.unit) >= attack.full):
                 break
-            if time.monotonic() - begin > 60 * minutes:
+            if begin is not None and time.monotonic() - begin > 60 * minutes:
                 break
             verdict = worker.trial(number)
+            begin = begin or time.monotonic()  # the first one prepares what all of them share
             tally.add(verdict)
             if verdict["failure"] is not None:
                 print(f"failed {name} {number}: {verdict['case']}: {verdict['failure']}", flush=True)
