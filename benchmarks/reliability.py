@@ -3,6 +3,7 @@
     python benchmarks/reliability.py                         every attack; a stopped attack continues where it was
     python benchmarks/reliability.py --only kills flips      some of them
     python benchmarks/reliability.py --only calls --restart  from the first trial
+    python benchmarks/reliability.py --only calls --repeat   the trials that failed, after a defect was corrected
     python benchmarks/reliability.py --minutes 5             at most five minutes of each; the same call continues
     python benchmarks/reliability.py --trials short          a few trials of each; writes no result
     python benchmarks/reliability.py --page                  the page alone
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 import hostile  # noqa: E402
 import load  # noqa: E402
+from hostile import campaign  # noqa: E402
 from hostile.campaign import Tally, Worker  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "reliability"
@@ -68,6 +70,25 @@ def run(name: str, limit: int | None, restart: bool, results: Path | None, minut
     return tally.values["failed"] == 0
 
 
+def repeat(name: str, results: Path) -> bool:
+    """Repeats the trials of an attack that failed, after the defect was corrected; returns whether none fails any more."""
+    file = results / f"{name}.json"
+    tally = Tally(name, json.loads(file.read_text())["values"])
+    failures, tally.values["failures"] = tally.values["failures"], []
+    for failure in failures:
+        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
+            (verdict,) = campaign.run(hostile.make(name), [failure["number"]], Path(base))
+        if verdict["failure"] is not None:
+            print(f"failed again {name} {verdict['number']}: {verdict['case']}: {verdict['failure']}", flush=True)
+            tally.values["failures"].append({**failure, "failure": verdict["failure"]})
+    tally.values["failed"] = len(tally.values["failures"])
+    corrected = len(failures) - tally.values["failed"]
+    tally.values["repeated"] = tally.values.get("repeated", 0) + corrected
+    write(file, tally)
+    print(tally.line(), flush=True)
+    return tally.values["failed"] == 0
+
+
 def write(file: Path, tally: Tally) -> None:
     """Stores the counts of an attack with the machine that they are from."""
     machine = {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
@@ -96,6 +117,10 @@ def details(values: dict[str, Any]) -> str:
     counts = {name: number for name, number in values["counts"].items() if number}
     if counts:
         lines.append(f"Counted: {', '.join(f'{number:,.0f} {name}' for name, number in counts.items())}.")
+    if values.get("repeated"):
+        lines.append(
+            f"{values['repeated']} trials failed at first; after the defects were corrected they were repeated and passed."
+        )
     for failure in values["failures"][:20]:
         case, reason = (
             text.replace("`", "'").replace("\n", " ")[:200] for text in (failure["case"], failure["failure"])
@@ -169,6 +194,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ATTACK", help=", ".join(names))
     parser.add_argument("--trials", choices=("full", "short"), default="full")
     parser.add_argument("--restart", action="store_true", help="begin with the first trial")
+    parser.add_argument("--repeat", action="store_true", help="only repeat the trials that failed")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop each attack after so many minutes")
     parser.add_argument("--page", action="store_true", help="write docs/reliability.md alone")
     options = parser.parse_args()
@@ -177,6 +203,8 @@ def main() -> int:
         if name in load.MEASURED:
             if options.trials == "full":
                 load.MEASURED[name](RESULTS)
+        elif options.repeat:
+            passed &= repeat(name, RESULTS)
         elif options.trials == "short":
             passed &= run(name, hostile.make(name).short, True, None)
         else:
