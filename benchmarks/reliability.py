@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 import hostile  # noqa: E402
 import load  # noqa: E402
-from hostile import campaign  # noqa: E402
 from hostile.campaign import Tally, Worker  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "reliability"
@@ -75,12 +74,15 @@ def repeat(name: str, results: Path) -> bool:
     file = results / f"{name}.json"
     tally = Tally(name, json.loads(file.read_text())["values"])
     failures, tally.values["failures"] = tally.values["failures"], []
-    for failure in failures:
-        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
-            (verdict,) = campaign.run(hostile.make(name), [failure["number"]], Path(base))
-        if verdict["failure"] is not None:
-            print(f"failed again {name} {verdict['number']}: {verdict['case']}: {verdict['failure']}", flush=True)
-            tally.values["failures"].append({**failure, "failure": verdict["failure"]})
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base,
+        Worker(hostile.make(name), Path(base), ahead=1) as worker,
+    ):
+        for failure in failures:
+            verdict = worker.trial(failure["number"])
+            if verdict["failure"] is not None:
+                print(f"failed again {name} {verdict['number']}: {verdict['case']}: {verdict['failure']}", flush=True)
+                tally.values["failures"].append({**failure, "failure": verdict["failure"]})
     tally.values["failed"] = len(tally.values["failures"])
     corrected = len(failures) - tally.values["failed"]
     tally.values["repeated"] = tally.values.get("repeated", 0) + corrected
