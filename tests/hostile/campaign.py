@@ -52,8 +52,10 @@ class Worker:
             self._process = None
 
     def trial(self, number: int) -> dict:
-        """The verdict of a trial as a dictionary, with its number and its seconds of computing. Numbers are consecutive, unless
-        `ahead` is 1."""
+        """The verdict of a trial as a dictionary, with its number and its seconds of computing.
+
+        Numbers are consecutive, unless `ahead` is 1.
+        """
         if self._process is None:
             self._start()
             self._next = number
