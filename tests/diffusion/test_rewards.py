@@ -366,3 +366,10 @@ def test_a_log_that_is_a_link_is_neither_read_nor_written(tmp_path):
     with pytest.raises(StoreError, match="is a symbolic link"):
         reward(random_images(1), [0])
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_an_own_reward_takes_images_and_conditions(tmp_path):
+    (tmp_path / "own.py").write_text("def one(a):\n    pass\ndef two(a, b):\n    pass\ndef more(*a):\n    pass\n")
+    assert {reward_spec(f"{tmp_path}/own.py:{name}")[1].score.__name__ for name in ("two", "more")} == {"two", "more"}
+    with pytest.raises(InputError, match="cannot be called with two arguments"):
+        reward_spec(f"{tmp_path}/own.py:one")

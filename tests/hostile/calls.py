@@ -365,7 +365,7 @@ def references(draw: Random, folder: Path) -> Call:
 
 def environments(draw: Random, _: Path) -> Call:
     """An environment that Gymnasium does not have or that is no control problem here."""
-    texts = ["NoSuch-v0", "Pendulum-v999", "Pendulum", "a:b:c", ":", "x:", ":y", "math:Pendulum-v1", "no_module:Env-v0"]
+    texts = ["NoSuch-v0", "Pendulum-v999", "Pendulum", "a:b:c", ":", "x:", ":y", "math:Swing-v0", "no_module:Env-v0"]
     texts += ["FrozenLake-v1", "Blackjack-v1", "Taxi-v3", "-v1", "v1", "ALE/Pong-v5", "\x1b[31m-v0", "é-v0", "a/b/c-v1"]
     texts += [
         "Pendulum-v",

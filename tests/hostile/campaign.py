@@ -22,16 +22,18 @@ QUICK_TO_COMPILE = (
     "--xla_backend_optimization_level=0",
 )
 """Flags of XLA: a trial compiles more than it computes."""
+AHEAD = 8
+"""Trials that a worker is told at once, so that it never waits on a busy machine."""
 CLOCK = os.sysconf("SC_CLK_TCK")
 
 
 class Worker:
     """A warm process for one attack. A trial that does not end is ended together with the process, which is replaced."""
 
-    def __init__(self, attack, base: Path) -> None:
-        self.attack, self.base = attack, base
+    def __init__(self, attack, base: Path, ahead: int = AHEAD) -> None:
+        self.attack, self.base, self.ahead = attack, base, ahead
         self._process: subprocess.Popen | None = None
-        self._buffer = b""
+        self._buffer, self._next = b"", 0
 
     def __enter__(self) -> "Worker":
         return self
@@ -50,11 +52,17 @@ class Worker:
             self._process = None
 
     def trial(self, number: int) -> dict:
-        """The verdict of a trial as a dictionary, with its number and its seconds of computing."""
+        """The verdict of a trial as a dictionary, with its number and its seconds of computing.
+
+        Numbers are consecutive, unless `ahead` is 1.
+        """
         if self._process is None:
             self._start()
-        self._process.stdin.write(f"{number}\n".encode())
+            self._next = number
+        for ahead in range(max(self._next, number), number + self.ahead):
+            self._process.stdin.write(f"{ahead}\n".encode())
         self._process.stdin.flush()
+        self._next = number + self.ahead
         answer, reason, spent = self._answer(self.attack.limit)
         if answer is not None:
             return answer

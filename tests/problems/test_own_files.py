@@ -1,10 +1,14 @@
 """Problems in one short file outside of the package, from the command line: what may be known, sizes, scales."""
 
 import json
+import re
 
 import pytest
 
+from purectrl import problems
 from purectrl.cli import main
+from purectrl.core import InputError
+from purectrl.core.problem import Source
 
 HEAD = """
 import jax
@@ -67,3 +71,17 @@ def test_a_file_outside_of_the_package_runs_from_the_command_line(arguments, tmp
     assert main(["export", str(out), "--to", "numpy", "--trust"]) == 0
     text = capsys.readouterr().out
     assert "1 new episodes (seed 0): return " in text
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def problem():\n    raise KeyError('x')\n", "failed: KeyError: 'x'"),
+        ("def problem():\n    raise SystemExit(3)\n", "failed: SystemExit: 3"),
+        ("import sys\nsys.exit(3)\n", "importing it failed: SystemExit: 3"),
+    ],
+)
+def test_a_file_that_fails_is_refused_with_its_reason(code, words, tmp_path):
+    (tmp_path / "own.py").write_text(code)
+    with pytest.raises(InputError, match=re.escape(words)):
+        problems.build(Source(f"{tmp_path}/own.py:problem", {}))

@@ -110,7 +110,8 @@ def test_names_that_are_not_utf8_and_lone_surrogates_are_drawn(whole, tmp_path):
     (sweep / "pure-base-seed0").rename(os.fsdecode(os.fsencode(sweep) + b"/\xff\xfe"))
     config = json.loads((sweep / "pure-base-seed1" / "config.json").read_text())
     config["problem"]["arguments"]["note"] = "\ud800"
-    (sweep / "pure-base-seed1" / "config.json").write_text(json.dumps(config))
+    change(sweep / "pure-base-seed1" / "config.json", problem=config["problem"])
+    change(sweep / "pure-low-switch-seed0" / "summary.json")
     lines = [json.dumps({**record, "a\udfff": 1.0}) for record in records(sweep / "pure-low-switch-seed0")]
     (sweep / "pure-low-switch-seed0" / "records.jsonl").write_text("\n".join(lines) + "\n")
     done = report(sweep, out=tmp_path / "page")

@@ -82,7 +82,7 @@ def _load_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, Exception):
+        if isinstance(error, Exception | SystemExit):
             raise InputError(f"{path}: importing it failed: {type(error).__name__}: {error}") from error
         raise
     return module
@@ -92,7 +92,7 @@ def _load_module(name: str) -> ModuleType:
     with _working_directory_on_path():
         try:
             return importlib.import_module(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"{name}: importing the module failed: {reason}") from error
 

@@ -10,6 +10,12 @@ rewards          black-box rewards and the log of their queries
 distributed      several processes that share the work of one run
 """
 
+import os
+
 from purectrl.diffusion.settings import FinetuneSettings, RewardModelSettings, Seiko
 
 __all__ = ["FinetuneSettings", "RewardModelSettings", "Seiko"]
+
+os.environ.setdefault(
+    "TRANSFORMERS_VERBOSITY", "error"
+)  # else its imports print notices about packages that nobody needs

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from purectrl.core.errors import InputError, choose
+from purectrl.core.errors import InputError, PurectrlError, choose
 from purectrl.core.problem import Problem, Source
 from purectrl.core.references import is_reference, load_reference, normalized
 from purectrl.core.settings import check_type, parameter_types, parse_text
@@ -125,7 +125,15 @@ def build(source: Source) -> Problem:
         for name, annotation in parameter_types(made).items():
             if name in source.arguments:
                 check_type(f"problem.{name}", source.arguments[name], annotation)
-    problem = made(**source.arguments)
+    try:
+        problem = made(**source.arguments)
+    except PurectrlError:
+        raise
+    except (Exception, SystemExit) as error:
+        if not is_reference(source.reference):
+            raise
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"problem: calling {source.reference} failed: {reason}") from error
     if not isinstance(problem, Problem):
         raise InputError(f"problem: {source.reference} returned a {type(problem).__name__}, expected a Problem")
     return _with_source(problem, source)

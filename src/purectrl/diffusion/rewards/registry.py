@@ -1,9 +1,10 @@
 """Rewards by name. A new one is a function that returns a `RewardSpec`, and one line in `REWARDS`."""
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from purectrl.core.errors import InputError, choose, require
 from purectrl.core.references import load_reference
@@ -111,7 +112,10 @@ def reward_spec(reward: str | Scorer, options: RewardOptions = DEFAULTS) -> tupl
     if ":" not in reward:
         return choose("reward", reward, REWARDS), _shipped(reward, options)
     found = load_reference(reward)
-    require(callable(found), f"reward: {reward!r} is not callable; it must be a function score(images, conditions)")
+    require(
+        callable(found) and _takes_two(found),
+        f"reward: {reward!r:.100} cannot be called with two arguments; it must be a function score(images, conditions)",
+    )
     return reward, _own(found)  # pyright: ignore[reportArgumentType] (callable, see above)
 
 
@@ -127,6 +131,17 @@ def evaluation_reward(reward: str | Scorer | None, options: RewardOptions, timeo
     name, spec = reward_spec(reward, options)
     require(not spec.waits, "eval_reward: nobody is asked about images of evaluations; use a reward that is computed")
     return black_box(name, spec, timeout)
+
+
+def _takes_two(score: Callable[..., Any]) -> bool:
+    """Whether a function can be called with images and conditions; True if it does not tell."""
+    try:
+        inspect.signature(score).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        pass
+    return True
 
 
 def _own(score: Scorer) -> RewardSpec:
