@@ -210,6 +210,16 @@ def test_the_region_is_that_of_early_states_and_contains_the_goal():
     assert region.states.shape == (1000, 2)
 
 
+def test_starts_near_the_goal_are_spread_like_early_states():
+    """Random controls drive a cart far away in time; where it is then says nothing about where a policy will be."""
+    x = np.random.default_rng(1).normal(size=(40, 200, 2)).astype(np.float32)
+    x[:, 100:] *= 1.8
+    goal = replace(cart(), goal=(0.0, 0.0))
+    region = working_region(spec(goal), measured_states(x), EquationsModel(jnp.ones(()), goal), 10.0, 8000, 5.0)
+    quartile = 0.6745  # of a standard normal
+    assert np.allclose(region.spread, 1.5 * quartile, atol=0.1)
+
+
 def test_features_far_from_zero_are_shifted_and_outliers_do_not_flatten_the_policy():
     about = StateSpec(2, 1, (-1.0,), (1.0,))
     states = np.random.default_rng(2).normal(size=(500, 2)).astype(np.float32)

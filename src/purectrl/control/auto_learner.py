@@ -5,14 +5,15 @@ symbol   here                        meaning
 -------  --------------------------  -----------------------------------------------------------------------------------
 J        promised return             mean of b over imagined episodes of a policy
 c        measured return             mean of b over the noise-free first half of a real episode under the same policy
-b₀, b₁   random_reward, best_reward  mean of b under random controls, and the highest b in the states that were
-planned in scale    b₁ − b₀                     the unit of all tolerances
+b₀, b₁   random_reward, best_reward  mean of b under random controls, and the highest b that was planned with or measured
+         scale = b₁ − b₀             the unit of all tolerances
 
 After each episode the promise of the executed policy is compared with what was measured, at the same times and from
-the same initial state. If they agree and planning had converged, nothing is left to learn, and the run ends.
-Otherwise the model is fitted to all data and the policy is planned in rounds. The champion, the executed policy with
-the highest measured return, competes in the new model: another policy is executed only if it is better there. The
-champion is returned.
+the same initial state. If they agree and planning had converged to a good policy, nothing is left to learn, and the run
+ends. Otherwise the model is fitted to all data and the policy is planned in rounds. The champion, the executed policy
+with the highest measured return, competes in the new model: another policy is executed only if it is better there. If
+none is found although the champion is not good, planning starts once more from untrained networks. The champion is
+returned.
 """
 
 import time
