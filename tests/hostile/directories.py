@@ -17,6 +17,7 @@ from hostile.console import LONGEST_LINE, Answer, objections, observed, program
 from hostile.damage import COMMANDS, DAMAGES, ESCAPES, SECRET, TAG, Case, Place
 from purectrl import load_policy
 from purectrl.core.errors import PurectrlError
+from purectrl.core.text import printable
 
 
 class HostileDirectories:
@@ -96,7 +97,7 @@ def _call(command: str, run: Path, folder: Path, inside: bool) -> Answer:
         try:
             load_policy(name)([0.5], 0.0)
         except PurectrlError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {printable(error)}", file=sys.stderr)  # a Python message may be longer
             return 2
         return 0
 

@@ -206,7 +206,9 @@ def _message(out: Path) -> str:
 def _records(out: Path) -> int:
     """The number of steps up to the newest checkpoint of the runs in `out`."""
     folders = [out / "checkpoint"] if (out / "checkpoint").exists() else out.rglob("checkpoint")
-    names = [path.stem for folder in folders for path in folder.glob("[0-9]*.safetensors")]
+    names = []
+    with contextlib.suppress(FileNotFoundError):  # a temporary directory that the run has removed in the meantime
+        names = [path.stem for folder in folders for path in folder.glob("[0-9]*.safetensors")]
     return max(map(int, names), default=0)
 
 

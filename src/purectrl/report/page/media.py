@@ -2,6 +2,7 @@
 
 import base64
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,4 +97,20 @@ def _read(path: Path, max_bytes: int) -> tuple[bytes, str]:
     except OSError as error:
         return b"", f"cannot be read: {error.strerror}"
     kind = MEDIA_TYPES[path.suffix.lower()]
-    return (content, "") if SIGNATURES[kind].match(content) else (b"", f"is not of type {kind}")
+    if not SIGNATURES[kind].match(content):
+        return b"", f"is not of type {kind}"
+    return (content, "") if kind != "image/png" or _is_intact(content) else (b"", "is damaged")
+
+
+def _is_intact(png: bytes) -> bool:
+    """Whether the checksums of all chunks of a PNG file are right, and the last one ends it."""
+    place = 8
+    while place + 12 <= len(png):
+        size = int.from_bytes(png[place : place + 4])
+        end = place + 8 + size
+        if zlib.crc32(png[place + 4 : end]) != int.from_bytes(png[end : end + 4]):
+            return False
+        if png[place + 4 : place + 8] == b"IEND":
+            return end + 4 == len(png)
+        place = end + 4
+    return False

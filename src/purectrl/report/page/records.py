@@ -65,8 +65,10 @@ def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
     `StoreError`.
     """
     try:
-        content = read_bytes(file, MAX_LINES)
-        lines = (content if finished else _saved(file, content)).split(b"\n")
+        content, notes = read_bytes(file, MAX_LINES), list[str]()
+        if not finished:
+            content, notes = _saved(file, content)
+        lines = content.split(b"\n")
     except FileNotFoundError:
         if finished:
             raise StoreError(f"{file} does not exist, although the run has finished") from None
@@ -76,7 +78,8 @@ def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
     incomplete = lines.pop()
     if incomplete and finished:
         raise StoreError(f"{file} ends in the middle of line {len(lines) + 1}, although the run has finished")
-    notes = [f"{file}: line {len(lines) + 1} is incomplete and was skipped"] if incomplete else []
+    if incomplete:
+        notes.append(f"{file}: line {len(lines) + 1} is incomplete and was skipped")
     values: dict[str, list[float]] = {}
     updated = np.zeros(len(lines), int)
     texts: dict[int, dict[str, str]] = {}
@@ -100,16 +103,19 @@ def read_records(file: Path, finished: bool) -> tuple[Records, list[str]]:
     return Records(known, updated, texts), notes
 
 
-def _saved(file: Path, content: bytes) -> bytes:
-    """The part of the records that belongs to the newest checkpoint that can be read; all of them if there is none.
+def _saved(file: Path, content: bytes) -> tuple[bytes, list[str]]:
+    """The part of the records that belongs to the newest checkpoint that can be read, and notes about those that cannot be.
 
-    Raises `StoreError` if they, or the configuration, are not those that the checkpoint was saved with.
+    These are all records if there is no checkpoint. Raises `StoreError` if they, or the configuration, are not those that
+    the checkpoint was saved with.
     """
-    run = file.parent
+    run, notes = file.parent, list[str]()
     for checkpoint in checkpoints(run):
         try:
             _, state = read_checksummed(checkpoint)
-        except StoreError:  # damaged, or replaced by a newer one in the meantime
+        except StoreError as error:
+            if checkpoint.exists():  # otherwise it was replaced by a newer one in the meantime
+                notes.append(f"{checkpoint} cannot be read, so later records are not shown: {error}")
             continue
         saved, config = state.get("records"), state.get("config")
         if not isinstance(saved, dict) or type(saved.get("bytes")) is not int or not isinstance(config, str):
@@ -119,8 +125,8 @@ def _saved(file: Path, content: bytes) -> bytes:
         kept = content[: saved["bytes"]]
         if len(kept) != saved["bytes"] or zlib.crc32(kept) != saved.get("checksum"):
             raise StoreError(f"{file} is damaged: it is not what {checkpoint.name} was saved with")
-        return kept
-    return content
+        return kept, notes
+    return content, notes
 
 
 def _parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
