@@ -56,7 +56,7 @@ def _ensemble(settings: Auto, problem: StateProblem, budget: Budget, sampler: Sa
         return MechanicalDynamics(*parts, *size, depth=2)
     # Euler's method inverts the difference quotient over one step
     integrate = euler if problem.time_grid is not None or not spec.drift_measured else midpoint
-    episodes = budget.measurements // sampler.m
+    episodes = spec.most_episodes(budget.measurements, sampler.m)
     return BlackBoxDynamics(spec, fit, budget.measurements, episodes, integrate, *size)
 
 

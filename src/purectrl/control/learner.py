@@ -275,7 +275,7 @@ def build_learner(settings: Enode, problem: Problem, budget: Budget, sampler: Sa
         fit = settings.fit, budget.measurements, step
         mechanical = MechanicalDynamics(spec.mechanics, *fit, integrate, make, *size)
         return MonitoredEnodeLearner(spec, mechanical, plan, noise, model.width)
-    episodes = budget.measurements if spec.may_terminate else budget.measurements // sampler.m
+    episodes = spec.most_episodes(budget.measurements, sampler.m)
     if kind == "gp":
         # Euler's method inverts a difference quotient; a mechanical problem measures no drift
         rule = integrate if spec.drift_measured and problem.time_grid is None else euler

@@ -240,7 +240,7 @@ def build_learner(settings: TrajectorySettings, problem: Problem, budget: Budget
     """The learner that `settings` describe, for a problem with states and controls."""
     assert isinstance(problem, StateProblem)
     spec, model = problem.spec, settings.model
-    episodes = budget.measurements // sampler.m
+    episodes = spec.most_episodes(budget.measurements, sampler.m)
     integrate = midpoint if spec.drift_measured and problem.time_grid is None else euler
     size = budget.measurements, episodes, integrate, model.ensemble_size
     if model.kind == "gp":

@@ -123,6 +123,16 @@ class StateSpec:
         pairs = [(jnp.cos(q), jnp.sin(q)) if i in self.angles else (q,) for i, q in enumerate(columns)]
         return jnp.stack([feature for pair in pairs for feature in pair], axis=-1)
 
+    def most_episodes(self, measurements: int, m: int) -> int:
+        """How many episodes with m measurements, or fewer where episodes can terminate, a budget holds at most.
+
+        >>> StateSpec(1, 1, (0.0,), (1.0,)).most_episodes(100, 20)
+        5
+        >>> StateSpec(1, 1, (0.0,), (1.0,), may_terminate=True).most_episodes(100, 20)
+        100
+        """
+        return measurements if self.may_terminate else measurements // m
+
     def scale_control(self, u: Float[Array, "*rows k"]) -> Float[Array, "*rows k"]:
         """Controls in units of half their range, from −1 to 1."""
         return (u - _constant(self.control_mid)) / _constant(self.control_half_range)
