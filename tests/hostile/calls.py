@@ -20,7 +20,8 @@ from hostile.settings_in_words import (
 )
 from purectrl import cli
 from purectrl.algorithms import ALGORITHMS, compatible
-from purectrl.cli import options
+from purectrl.cli import options, output
+from purectrl.cli.specs import DEFAULTED
 from purectrl.problems import PROBLEMS
 from purectrl.runs import runner, sweep
 from purectrl.runs.spec import PARTS
@@ -91,7 +92,7 @@ def accepted_or_answer(words: list[str]) -> Answer | None:
         samples.patched(runner, "_drive", _accept),
         samples.patched(sweep, "local", _stand_in(sweep.local)),
         samples.patched(sweep, "on_ray", _stand_in(sweep.on_ray)),
-        samples.patched(cli, "_show", lambda *_: None),
+        samples.patched(output, "show", lambda *_: None),
     ):
         try:
             return program(*words)
@@ -130,13 +131,14 @@ def command(draw: Random, _: Path) -> Call:
 def incomplete(draw: Random, _: Path) -> Call:
     """A call that lacks something."""
     problem, algorithm = draw.choice(list(PROBLEMS)), draw.choice(list(ALGORITHMS))
+    no_default = draw.choice([name for name, entry in PROBLEMS.items() if not entry.offers <= DEFAULTED])
     return draw.choice(
         [
             ["run"],
             ["run", problem],
             ["run", problem, "--algorithm", algorithm],
             ["run", "--algorithm", algorithm, "--out", "out"],
-            ["run", problem, "--out", "out"],
+            ["run", no_default, "--out", "out"],
             ["run", problem, "--algorithm", "--out", "out"],
             ["run", problem, "--algorithm", algorithm, "--out"],
             ["sweep"],
