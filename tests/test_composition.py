@@ -93,6 +93,7 @@ RUNS = [
 
 
 @pytest.mark.filterwarnings("ignore::purectrl.core.errors.DivergenceWarning")  # after two steps of a fit
+@pytest.mark.filterwarnings("ignore::purectrl.core.errors.PlanningWarning")  # after five steps of planning
 @pytest.mark.filterwarnings("ignore::purectrl.theory.confidence.MisspecificationWarning")
 @pytest.mark.parametrize(("problem", "algorithm"), RUNS)
 def test_every_sound_pair_runs_a_few_steps(problem, algorithm):
