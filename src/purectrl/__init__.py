@@ -13,6 +13,8 @@
     purectrl.runs         runner, run directories, sweeps
     purectrl.paper        the figures and tables of the paper
     purectrl.report       the HTML page
+    purectrl.labels       the page on which people label images
+    purectrl.cli          the command line
 
 Importing this package loads nothing but the standard library; every name is loaded when it is first used.
 """

@@ -166,7 +166,9 @@ def test_wrong_arguments_are_named(arguments, message):
 
 def test_windows_finer_than_a_step_are_refused():
     fine = Algorithm(Windows(count=2, length=0.5, step=0.01), Batches((1, 2), "before", 1), BLACK_BOX)
-    with pytest.raises(InputError, match=r"sampler\.step: must be at least one step of Pendulum-v1, 0\.05 s, not 0\.01"):
+    with pytest.raises(
+        InputError, match=r"sampler\.step: must be at least one step of Pendulum-v1, 0\.05 s, not 0\.01"
+    ):
         fine.build(gymnasium(), Budget(300))
 
 

@@ -1,6 +1,7 @@
 """Errors and warnings that a user can act on: each names the argument, says why it is wrong and what would be right."""
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 
@@ -34,6 +35,16 @@ class UnsupportedError(InputError):
 
 class DivergenceWarning(UserWarning):
     """Part of an update diverged and was rolled back."""
+
+
+def warn_of_divergence(what: str, updates: int, rollouts: int) -> str:
+    """Warns that part of an update was rolled back, and returns the message, which is also a column of the record.
+
+    The run continues: ending it would discard measurements, and the next update has more of them.
+    """
+    message = f"update {updates}, after {rollouts} episodes: {what}"
+    warnings.warn(message, DivergenceWarning, stacklevel=3)
+    return message
 
 
 class PlanningWarning(UserWarning):

@@ -5,12 +5,11 @@ update, the learner how to learn. A run is a value: `step` maps a `State` to the
 """
 
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from purectrl.core.capabilities import check_capabilities, selection, uncertainty
-from purectrl.core.errors import DivergenceWarning, require
+from purectrl.core.errors import require, warn_of_divergence
 from purectrl.core.first_data import conforming
 from purectrl.core.keys import Key
 from purectrl.core.learner import FitMonitor, Learner, Record, SelfEnding, State
@@ -66,7 +65,6 @@ class Loop:
         episodes = min(self.schedule.episodes(state.ledger, m), self.oracle.budget.episodes_left(state.ledger, m))
         if self.schedule.needs_excess_loss:  # which is tested after every episode
             episodes = min(episodes, self.oracle.lookahead)
-
         rollouts, chosen = selection(self.sampler, self.learner, context, episodes)
 
         # Algorithm 1, line 4: sample t_n, execute (q_n, π_n), measure, D_{n+1} ← D_n ∪ {(x, u, y, r)}
@@ -90,7 +88,7 @@ class Loop:
             following = self.learner.policy(learner)
             ledger = ledger.count_update(changed=not same(plan, following))
             if diverged:
-                info = {**info, "rolled_back": _report_divergence(ledger, diverged)}
+                info = {**info, "rolled_back": warn_of_divergence(diverged, ledger.updates, ledger.rollouts)}
 
         output = self.output(output_key, state.output, plan, following, block, ledger)
         seconds = {**seconds, "fit": fit + seconds.get("fit", 0.0), "total": time.perf_counter() - start}
@@ -102,13 +100,3 @@ class Loop:
         while not self.finished(state):
             state, record = self.step(state)
             yield state, record
-
-
-def _report_divergence(ledger: Ledger, what: str) -> str:
-    """Warns that part of an update was rolled back; the message is also a column of the record.
-
-    The run continues: ending it would discard measurements, and the next update has more of them.
-    """
-    message = f"update {ledger.updates}, after {ledger.rollouts} episodes: {what}"
-    warnings.warn(message, DivergenceWarning, stacklevel=3)
-    return message
