@@ -230,6 +230,7 @@ def own_words(page):
 
 
 OTHER_FLAGS = {
+    "--only",
     "--help",
     "--local-dir",
     "--include",

@@ -76,3 +76,4 @@ def say(out, **columns):
     """Adds columns to every record of a run, a list of values each."""
     lines = [record | {name: values[n] for name, values in columns.items()} for n, record in enumerate(records(out))]
     (out / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change(out / "config.json")  # nothing, but the checksums of the run are removed

@@ -3,13 +3,15 @@
 import json
 import os
 import shutil
+import zlib
 
 import pytest
 from pages import change, data, make, records, report, reported
 
 from purectrl.report.page.media import embed, media_files
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(4) + b"IEND" + zlib.crc32(b"IEND").to_bytes(4)
+"""The shortest file that has the form of a PNG file."""
 SECRET = b"\x89PNG\r\n\x1a\n a secret picture of the user"
 
 
