@@ -16,8 +16,19 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import jax
+import pytest
 from hypothesis import settings
 
 # machines are shared and noisy: no test may depend on seconds
 settings.register_profile("purectrl", deadline=None)
 settings.load_profile("purectrl")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs():
+    """Drop compiled programs before the kernel's limit of 65,530 memory maps ends the process (about 9 per program)."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > 20_000:
+        jax.clear_caches()
