@@ -103,7 +103,7 @@ class EnsembleSettings(Settings):
     """Measurements in a sub-sequence that the model is fitted to (mechanical models); two is gradient matching."""
     batch_size: int = 128
     """Sub-sequences, or measurements of a black-box model, per step and ensemble member."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 5e-3
     """Adam's learning rate; it decays to a fiftieth along a cosine."""
 
     def check(self) -> None:
