@@ -97,7 +97,7 @@ class EnsembleSettings(Settings):
     """Steps of gradient matching before the first fit to trajectories (mechanical models)."""
     steps: int = 3000
     """Steps of Adam at the first update."""
-    finetune_steps: int = 2000
+    finetune_steps: int = 3000
     """Steps of Adam at each later update."""
     sequence_length: int = 2
     """Measurements in a sub-sequence that the model is fitted to (mechanical models); two is gradient matching."""
