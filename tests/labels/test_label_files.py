@@ -177,6 +177,8 @@ def test_a_full_disk_leaves_no_half_line(out, monkeypatch):
         '{"id": "a", "score": 1.5, "at": 0}',
         '{"id": "a", "score": "1", "at": 0}',
         '{"id": "a", "score": true, "at": 0}',
+        '{"id": "a", "score": 0.5, "at": 0, "checksum": "00"}',
+        '{"submitted": 1, "at": 0, "checksum": null}',
         '{"id": "a"}',
         "{",
     ],
