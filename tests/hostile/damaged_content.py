@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hostile.damage_case import Case, Place, files_of, newest_only, refusing
+from hostile.damage_case import ESCAPES, TAG, Case, Place, files_of, newest_only, refusing
 from purectrl.core.io import read_checksummed, write_checksummed
 
 
