@@ -100,7 +100,7 @@ class Worker:
         begin, (first, _) = time.monotonic(), self._usage()
         seen, still = first, begin
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._process.stdout], [], [], 0.2)
+            ready, _, _ = select.select([self._process.stdout], [], [], 1.0)
             now = time.monotonic()
             if ready:
                 block = os.read(self._process.stdout.fileno(), 65536)
