@@ -111,7 +111,7 @@ RIGHT: list[list[str]] = [
     ["run", "finite", "--algorithm", "pure-base", "--out", "out", "--config", "done/config.json", "--seed", "1"],
     ["run", "finite", "--algorithm", "pure-base", "--out", "out", "--measurements", "1"],
     ["run", "finite", "--algorithm", "pure-base", "--out", "empty", "--problem.goal", "-1"],
-    ["run", "ou", "--algorithm", "pure-base", *SHORT, "--out", "ä ö/ü"],
+    ["run", "ou", "--algorithm", "pure-base", "--problem.steps", "8", "--out", "ä ö/ü"],
     [
         "run",
         "pendulum",
