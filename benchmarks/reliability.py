@@ -169,7 +169,7 @@ def all_kills(attacks: list[dict[str, Any]]) -> list[str]:
     met = "met" if between > kills / 2 else "**missed**"
     split = [f"{sum(one.get(f'kills of {system}', 0) for one in counts):,} of {system}" for system in SYSTEMS]
     return [
-        f"All kills together: {kills:,}, of which {between / kills:.0%} fell between a checkpoint and the end (criterion: "
+        f"All kills together: {kills:,}, of which {between / kills:.1%} fell between a checkpoint and the end (criterion: "
         f"above a half, {met}). By what was killed: {', '.join(split)}.",
         "",
     ]
