@@ -1,7 +1,7 @@
 """Files are complete or absent, and changes are detected."""
 
-import json
 import errno
+import json
 import os
 import socket
 import threading
