@@ -149,7 +149,7 @@ class QuickKills(Kills):
     """The same with processes that start with everything compiled."""
 
     name, shows = "quick-kills", "the same, in processes that start with everything compiled"
-    short, slow, full = 5, 100, 850
+    short, slow, full = 5, 100, 980
     kinds, shares = ("finite",), (1,)
     seeds, most_kills = 3, 3
     forks_compile = False
