@@ -14,6 +14,7 @@
     known model (ours)              windows at the system's  promise not kept                 true equations, planning in
                                     time scale                                                rounds
     SAC (baseline)                  whole episode            every episode                    soft actor-critic
+    PETS (baseline)                 whole episode            every episode                    ensemble, plan per decision
     SEIKO                           final                    K growing batches                reward model, fine-tuning
     PURE_SEIKO (Algorithm 4)        m times, P(iT/m) ∝ λ^i   K growing batches                reward model, fine-tuning
     DRaFT-K                         final                    K growing batches                reward model, last K steps
@@ -55,6 +56,7 @@ LEARNERS: dict[str, LearnerEntry] = {
     "auto": LearnerEntry("purectrl.control.auto_settings:Auto", frozenset({"states"})),
     "known-model": LearnerEntry("purectrl.control.auto_settings:KnownModel", frozenset({"states", "equations"})),
     "sac": LearnerEntry("purectrl.control.sac_settings:Sac", frozenset({"states"})),
+    "pets": LearnerEntry("purectrl.control.pets_settings:Pets", frozenset({"states"})),
     "random": LearnerEntry("purectrl.control.random_control:RandomControl", frozenset({"states"})),
     "seiko": LearnerEntry("purectrl.diffusion.settings:Seiko", frozenset({"images"})),
     "chain": LearnerEntry("purectrl.diffusion.settings:Chain", frozenset({"images"})),
@@ -197,6 +199,21 @@ def sac(problem: Problem | None = None) -> Algorithm:
     return Algorithm(whole, Every(), Sac(), LastPolicy(), "sac")
 
 
+def _held_steps(problem: Problem | None) -> Windows:
+    """Every step of the episode: those of a problem in discrete time, else 100, at most 0.1 s each and at most 500."""
+    horizon, grid = (50.0, None) if problem is None else (problem.horizon, problem.time_grid)
+    step = grid or max(horizon / 500, min(0.1, horizon / 100))
+    points = max(2, int(horizon / step + 1e-9))
+    return Windows(count=1, length=points * step, step=step, from_start=True)
+
+
+def pets(problem: Problem | None = None) -> Algorithm:
+    """PETS: an ensemble of networks, and model predictive control by the cross-entropy method with trajectory sampling."""
+    from purectrl.control.pets_settings import Pets
+
+    return Algorithm(_held_steps(problem), Every(), Pets(), LastPolicy(), "pets")
+
+
 def random(problem: Problem | None = None) -> Algorithm:
     """Smooth random control that never learns: the floor of comparisons."""
     from purectrl.control.random_control import RandomControl
@@ -294,6 +311,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "pure-auto": AlgorithmEntry(pure_auto, ("auto",)),
     "known-model": AlgorithmEntry(known_model, ("known-model",)),
     "sac": AlgorithmEntry(sac, ("sac",)),
+    "pets": AlgorithmEntry(pets, ("pets",)),
     "random": AlgorithmEntry(random, ("random",)),
     "seiko": AlgorithmEntry(seiko, ("seiko",)),
     "pure-seiko": AlgorithmEntry(pure_seiko, ("seiko",)),
