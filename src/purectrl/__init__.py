@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from purectrl.algorithms import (
         best_of_n,
         ddpo,
+        deep_pilco,
         draft,
         enode,
         grpo,
@@ -100,6 +101,7 @@ __all__ = [
     "best_of_n",
     "core",
     "ddpo",
+    "deep_pilco",
     "draft",
     "enode",
     "evaluate",

@@ -13,7 +13,6 @@ Chua, Calandra, McAllister, Levine: Deep reinforcement learning in a handful of 
 without noise, particles that share one would be equal, so there is one for each.
 """
 
-import functools
 import time
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -76,11 +75,13 @@ class PlanningPolicy(eqx.Module):
         model: an `ImaginationModel`.
         words: of the JAX key that the sampled plans are drawn from [2]; they depend on the time, not on the episode.
         trained: 0 before the first update, then 1.
+        ends: 1 if it is known in which states episodes terminate, else 0.
     """
 
     model: Any
     words: Any
     trained: float
+    ends: float
     plan: ReplanSettings = eqx.field(static=True)
     steps: Steps = eqx.field(static=True)
     spec: StateSpec = eqx.field(static=True)
@@ -104,7 +105,7 @@ class PlanningPolicy(eqx.Module):
             return self._search(memory.sequence, x, t, key)
 
         def explored(_: None) -> Array:
-            return jnp.broadcast_to(self._noise(memory.key, t), memory.sequence.shape)
+            return jnp.broadcast_to(random_control(self.spec, memory.key, t, self.period), memory.sequence.shape)
 
         found = jax.lax.cond(jnp.asarray(self.trained) > 0, planned, explored, None)
         return found[0], memory._replace(sequence=jnp.concatenate([found[1:], found[-1:]]))
@@ -119,16 +120,23 @@ class PlanningPolicy(eqx.Module):
         search = SearchSettings("cem", plan.iterations, plan.population, plan.knots, plan.elites / plan.population)
         limits = (jnp.asarray(limit, jnp.float32) for limit in (spec.control_low, spec.control_high))
         search_key, particle_key = jax.random.split(key)
-        cost = lambda u: -expected_return(self.model, plan, self.steps, spec, x, t, u, particle_key)  # noqa: E731
+        where = self.steps, spec, x, t
+        cost = lambda u: -expected_return(self.model, plan, *where, u, particle_key, self.ends)  # noqa: E731
         std = plan.deviation * jnp.asarray(spec.control_half_range, jnp.float32)
         return search_sequence(search, cost, search_key, sequence, std, *limits)[0]
 
-    def _noise(self, words: Array, t: Any) -> Array:
-        """The control of an episode before the first update [k]."""
-        length_key, noise_key = jax.random.split(jax.random.wrap_key_data(words))
-        shortest, longest = (periods * self.period for periods in NOISE_PERIODS)
-        length = shortest * (longest / shortest) ** jax.random.uniform(length_key)
-        return self.spec.unscale_control(jnp.tanh(smooth_noise(noise_key, self.spec.control_dim, length)(t)))
+
+def random_control(spec: StateSpec, words: Array, t: Any, period: float) -> Float[Array, " k"]:
+    """The control at time t of an episode before the first update, smooth with a random correlation time.
+
+    Main arguments:
+        words: of the JAX key of the episode [2].
+        period: time between two decisions.
+    """
+    length_key, noise_key = jax.random.split(jax.random.wrap_key_data(words))
+    shortest, longest = (periods * period for periods in NOISE_PERIODS)
+    length = shortest * (longest / shortest) ** jax.random.uniform(length_key)
+    return spec.unscale_control(jnp.tanh(smooth_noise(noise_key, spec.control_dim, length)(t)))
 
 
 def expected_return(
@@ -140,6 +148,7 @@ def expected_return(
     t: Any,
     u: Float[Array, "H k"],
     key: Array,
+    ends: Any = 1.0,
 ) -> Array:
     """The mean over particles of the reward that a plan collects from state x and time t on, a scalar.
 
@@ -164,7 +173,7 @@ def expected_return(
     unit = jnp.asarray(task.reward_unit)
     rewards = task.planning_reward(before, held, jnp.zeros(before.shape[:-1])) * unit * steps.period
     alive = survival(task, after)
-    rewards = (rewards if alive is None else rewards * alive.before).mean(axis=(1, 2))
+    rewards = (rewards if alive is None else rewards * jnp.where(ends > 0, alive.before, 1.0)).mean(axis=(1, 2))
     if steps.end is None or spec.terminal_reward is None:
         return rewards.sum()
     left = jnp.round((steps.end - t) / steps.period) - jnp.arange(len(u))  # steps to the end, this one included
@@ -181,6 +190,8 @@ class PetsState(NamedTuple):
     """Of the key that plans are drawn from [2]."""
     trained: float
     """0 before the first update, then 1."""
+    ends: float
+    """Whether the model knows in which states episodes terminate: not before one has."""
 
 
 @dataclass(frozen=True)
@@ -205,11 +216,11 @@ class PetsLearner:
 
     def init(self, key: Key) -> PetsState:
         """Untrained networks; the first controls are random."""
-        return PetsState(self.dynamics.init(key), np.zeros(2, np.uint32), 0.0)
+        return PetsState(self.dynamics.init(key), np.zeros(2, np.uint32), trained=0.0, ends=0.0)
 
     def policy(self, state: PetsState) -> Plan:
         """The planner; the problem draws the initial state."""
-        return Plan(PlanningPolicy(state.model, state.words, state.trained, self.plan, self.steps, self.spec), None)
+        return Plan(PlanningPolicy(*state, self.plan, self.steps, self.spec), None)
 
     def update(self, state: PetsState, data: Dataset, which: Targets, key: Key) -> Update:
         """Fits the ensemble. A fit that diverges leaves the previous one."""
@@ -220,7 +231,8 @@ class PetsLearner:
         if diverged:
             return Update(state, {}, seconds, f"{diverged}: the model stays as it was")
         words = np.asarray(key.child("plans").jax_key_data(), np.uint32)
-        return Update(PetsState(model, words, 1.0), info, seconds)
+        ends = float(self.spec.terminated is not None or seen.terminated.any())
+        return Update(PetsState(model, words, 1.0, ends), info, seconds)
 
 
 def transition_data(seen: Measurements, quotients: bool) -> Measurements:
@@ -240,15 +252,11 @@ def transition_model(
     period = problem.time_grid or inner.step
     spec = replace(problem.spec, velocities=())
     if spec.mechanics is not None:
-        spec = replace(spec, log_reward=functools.partial(_log_reward, spec.mechanics))
+        spec = replace(spec, log_reward=spec.mechanics.log_reward)
     episodes = spec.most_episodes(budget.measurements, sampler.m)
     fit = replace(fit, max_gap=MAX_GAP * period)
     size = model.ensemble_size, model.width
     return spec, BlackBoxDynamics(spec, fit, budget.measurements, episodes, euler, *size), period
-
-
-def _log_reward(mechanics: Any, x: Array, u: Array) -> Array:
-    return mechanics.log_reward(x, u)
 
 
 def build_learner(settings: Pets, problem: Problem, budget: Budget, sampler: Sampler) -> Learner:

@@ -58,6 +58,7 @@ class ReplanSettings(Settings):
         )
 
 
+TRANSITION_MODEL = TransitionModelSettings()
 TRANSITION_FIT = FitSettings(steps=3000, finetune_steps=1500, batch_size=64, learning_rate=2e-3)
 """The fit of an ensemble to transitions."""
 UNUSED_FIT = ("fit.gradient_matching_steps", "fit.sequence_length", "fit.max_gap")
@@ -72,7 +73,7 @@ class Pets(LearnerSettings):
     reward is known or learned. Controls are held from one measurement to the next, so all steps of an episode are measured.
     """
 
-    model: TransitionModelSettings = TransitionModelSettings()
+    model: TransitionModelSettings = TRANSITION_MODEL
     """The ensemble."""
     fit: FitSettings = TRANSITION_FIT
     """Its fit to all transitions at each update."""
@@ -106,6 +107,11 @@ def require_transitions(name: str, problem: Problem, sampler: Sampler) -> None:
     if problem.kind != "states":
         what = "is a diffusion model; use seiko or pure-seiko" if problem.kind == "images" else "has none"
         raise UnsupportedError(f"{name} needs a problem with states and controls; {problem.name!r} {what}")
+    if not getattr(problem, "holds_controls", False):
+        raise UnsupportedError(
+            f"{name} needs a problem that executes held controls; {problem.name!r} evaluates policies on thousands of paths "
+            "at every instant; use pure-base or pure-enode"
+        )
     inner = sampler.sampler if isinstance(sampler, Snapped) else sampler
     if not isinstance(inner, Windows):
         raise UnsupportedError(f"{name} needs consecutive measurements; use the sampler windows")

@@ -35,6 +35,8 @@ class Entry(NamedTuple):
 def _entry(
     reference: str, about: str, *offers: str, code: tuple[str, ...] = (), weights: tuple[str, ...] = ()
 ) -> Entry:
+    if "states" in offers and not any(offer.endswith("classes") for offer in offers):  # see StateProblem.holds_controls
+        offers = (*offers, "held controls")
     return Entry(f"purectrl.problems.{reference}", about, frozenset(offers), frozenset(code), frozenset(weights))
 
 

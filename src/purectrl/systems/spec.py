@@ -210,6 +210,8 @@ class StateProblem(Problem, abc.ABC):
 
     kind: ClassVar[str] = "states"
     default_algorithm: ClassVar[str | None] = "pure-auto"
+    holds_controls: ClassVar[bool] = True
+    """Whether it executes a `HeldPolicy`; otherwise policies are functions of state and time."""
     spec: StateSpec
 
     @property
