@@ -129,7 +129,7 @@ def test_what_deep_pilco_cannot_use_is_refused():
         DeepPilco().build(pc.problems.pendulum(), Budget(100), Uniform(10))
     with pytest.raises(InputError, match=r"plan\.moment_matching: needs at least 2 networks"):
         DeepPilco(TransitionModelSettings(ensemble_size=1), plan=ParticleSettings(moment_matching=True))
-    with pytest.raises(InputError, match="initial_share: must be at most 1, not 1.5"):
+    with pytest.raises(InputError, match=r"initial_share: must be at most 1, not 1\.5"):
         ParticleSettings(initial_share=1.5)
 
 

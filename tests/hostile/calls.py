@@ -23,7 +23,7 @@ from purectrl.algorithms import ALGORITHMS, compatible
 from purectrl.cli import options, output
 from purectrl.cli.specs import DEFAULTED
 from purectrl.problems import PROBLEMS
-from purectrl.runs import runner, sweep
+from purectrl.runs import runner, submitted, sweep
 from purectrl.runs.spec import PARTS
 
 SETS = ("pure-base", "pure-low-switch", "pure-low-rollout", "pure-low-both")
@@ -92,6 +92,7 @@ def accepted_or_answer(words: list[str]) -> Answer | None:
         samples.patched(runner, "_drive", _accept),
         samples.patched(sweep, "local", _stand_in(sweep.local)),
         samples.patched(sweep, "on_ray", _stand_in(sweep.on_ray)),
+        samples.patched(submitted, "on_submitit", _stand_in(submitted.on_submitit)),
         samples.patched(output, "show", lambda *_: None),
     ):
         try:
