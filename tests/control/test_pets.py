@@ -157,7 +157,7 @@ def test_what_pets_cannot_use_is_refused():
         Pets().build(pendulum, budget, Uniform(10))
     with pytest.raises(UnsupportedError, match="holds a control from one measurement to the next"):
         Pets().build(pendulum, budget, Windows(count=2, length=1.0, step=0.1))
-    with pytest.raises(UnsupportedError, match="states and controls"):
+    with pytest.raises(UnsupportedError, match="pets needs a problem that executes held controls; 'finite'"):
         Pets().build(pc.problems.finite(), budget, Windows())
     with pytest.raises(InputError, match="elites: must be fewer than population = 8, got 8"):
         ReplanSettings(population=8, elites=8)
