@@ -187,7 +187,7 @@ def test_the_stored_policy_decides_as_in_the_run(tank):
     assert control([0.0], 0.0)[0] > 0.5  # far below the level, the inflow is large
     assert control([0.0], 0.05)[0] == control([0.0], 0.0)[0]  # held
     again = pc.evaluate(result.out, episodes=2, trust=True)
-    assert again["return"] > -0.5
+    assert again["metrics"]["return"] > -0.5
 
 
 def test_a_stopped_run_continues_bit_for_bit(tank):

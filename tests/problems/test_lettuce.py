@@ -119,7 +119,7 @@ def test_an_episode_grows_a_crop_and_measurements_have_a_price():
     assert np.isfinite(x).all()
     assert x[-1, 0] > x[0, 0]  # it grows
     assert x[-1, 5] == pytest.approx(1.0, abs=1e-3)  # time is a state
-    assert 0.0 < x[:, 2].min()
+    assert x[:, 2].min() > 0.0
     assert x[:, 2].max() < 4.0
     assert problem.prices.measurement == 0.002
 

@@ -82,7 +82,7 @@ PROBLEMS: dict[str, Entry] = {
         "controlled_costs:chemo_radiotherapy", "shrink a tumour, a scan has a price", "states"
     ),
     "bioreactor": _entry("controlled_costs:bioreactor", "grow a product, an assay has a price", "states"),
-    "lettuce": _entry("lettuce:lettuce", "grow a crop in a greenhouse, weighing it has a price", "states"),
+    "lettuce": _entry("greenhouse:lettuce", "grow a crop in a greenhouse, weighing it has a price", "states"),
     "gymnasium": _entry(
         "gymnasium_environments:gymnasium", "any Gymnasium environment, --env", "states", code=("env",)
     ),

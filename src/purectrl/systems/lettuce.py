@@ -44,7 +44,7 @@ from purectrl.core.errors import InputError, require
 DAY = 86_400.0
 """Seconds."""
 ENERGY_PRICE, CO2_PRICE, CROP_PRICE = 0.1281, 0.1906, 22.285
-"""Of a kWh, of a kg of carbon dioxide and of a kg of dry weight, in euros; those of published experiments with this model."""
+"""Of a kWh, of a kg of carbon dioxide and of a kg of dry weight, in euros; those of lettuce-greenhouse-gym."""
 LIMITS = {"warmth": (10.0, 25.0), "co2": 2.75e-3, "humidity": 0.9}
 """Temperatures in °C, carbon dioxide in kg/m³ and relative humidity that cost nothing."""
 PENALTY = 0.1
@@ -116,9 +116,10 @@ def read_weather(path: Path, first_day: float, days: float) -> Weather:
         bool(gaps[0] > 0 and np.allclose(gaps, gaps[0], rtol=1e-3)), f"weather: the rows of {path} are not equidistant"
     )
     begin, end = (seconds[0] + day * DAY for day in (first_day, first_day + days))
+    held = (seconds[-1] - seconds[0]) / DAY
     require(
         first_day >= 0 and end <= seconds[-1],
-        f"weather: {path} has {(seconds[-1] - seconds[0]) / DAY:.1f} days, not the days {first_day:g} to {first_day + days:g}",
+        f"weather: {path} has {held:.1f} days, not the days {first_day:g} to {first_day + days:g}",
     )
     wanted = (seconds >= begin - 1e-6) & (seconds <= end + gaps[0])
     _, radiation, warmth, humidity, _, ppm = table[wanted].T
