@@ -2,7 +2,7 @@
 
 Jobs are submitted as one array. A job that Slurm preempts or that reaches its time limit is queued again and resumes its run
 from the last checkpoint. submitit hands jobs and outcomes over as pickles, in a new directory below that of the runs which
-other users cannot read or write; it is removed once all jobs have been computed without a failure.
+other users cannot read or write; it is removed at the end, unless a run has failed.
 """
 
 import os
@@ -93,11 +93,13 @@ def on_submitit(workers: int | None = None, batch: bool = False) -> Engine:
         groups = batches(jobs, count) if batch else [[job] for job in jobs]
         submit: Callable[[list[list[Job]]], list[Submitted]] = lambda some: executor.map_array(RunGroup(batch), some)  # noqa: E731
         failed = False
-        for outcome in _follow(groups, submit, len(groups) if slurm else count):
-            failed |= outcome.error is not None
-            yield outcome
-        if not failed:
-            shutil.rmtree(folder)
+        try:
+            for outcome in _follow(groups, submit, len(groups) if slurm else count):
+                failed |= outcome.error is not None
+                yield outcome
+        finally:
+            if not failed:  # otherwise it holds the logs
+                shutil.rmtree(folder, ignore_errors=True)  # a job that was cancelled may still write to it
 
     return engine
 
