@@ -204,9 +204,10 @@ def sac(problem: Problem | None = None) -> Algorithm:
 
 
 def _held_steps(problem: Problem | None) -> Windows:
-    """Every step of the episode: those of a problem in discrete time, else 100, at most 0.1 s each and at most 500."""
+    """Every step of the episode: those of a problem in discrete time, 0.1 s of a mechanical system, else a hundredth."""
     horizon, grid = (50.0, None) if problem is None else (problem.horizon, problem.time_grid)
-    step = grid or max(horizon / 500, min(0.1, horizon / 100))
+    mechanical = getattr(getattr(problem, "spec", None), "mechanics", None) is not None and horizon >= 10.0
+    step = grid or (0.1 if mechanical else horizon / 100)
     points = max(2, int(horizon / step + 1e-9))
     return Windows(count=1, length=points * step, step=step, from_start=True)
 
