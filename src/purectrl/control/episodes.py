@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -26,7 +27,8 @@ def begin_episode(key: Key, plan: Plan, number: int) -> Control:
     """
     behavior = plan.policy
     if isinstance(behavior, HeldPolicy):
-        return HeldControl(behavior, jax_key(key.child("noise")))
+        held = HeldControl(behavior, jax_key(key.child("noise")))
+        return lambda x, t: jnp.asarray(held(x, t))
     if not isinstance(behavior, BehaviorPolicy):
         if not isinstance(behavior, ExploringPolicy):
             return lambda x, t: _act(behavior, np.asarray(x, np.float32), t)

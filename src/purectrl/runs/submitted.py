@@ -5,6 +5,7 @@ from the last checkpoint. submitit hands jobs and outcomes over as pickles, in a
 other users cannot read or write; it is removed at the end, unless a run has failed.
 """
 
+import functools
 import os
 import shutil
 import tempfile
@@ -91,7 +92,7 @@ def on_submitit(workers: int | None = None, batch: bool = False) -> Engine:
         if slurm:
             executor.update_parameters(slurm_array_parallelism=count)
         groups = batches(jobs, count) if batch else [[job] for job in jobs]
-        submit: Callable[[list[list[Job]]], list[Submitted]] = lambda some: executor.map_array(RunGroup(batch), some)  # noqa: E731
+        submit = functools.partial(executor.map_array, RunGroup(batch))
         failed = False
         try:
             for outcome in _follow(groups, submit, len(groups) if slurm else count):
@@ -105,7 +106,7 @@ def on_submitit(workers: int | None = None, batch: bool = False) -> Engine:
 
 
 def _follow(
-    groups: Sequence[list[Job]], submit: Callable[[list[list[Job]]], list[Submitted]], count: int
+    groups: Sequence[list[Job]], submit: Callable[[list[list[Job]]], Sequence[Submitted]], count: int
 ) -> Iterator[Outcome]:
     """Submits groups, at most `count` at the same time, and yields their outcomes; cancels what runs if it is stopped."""
     waiting, running = list(groups), list[tuple[Submitted, list[Job]]]()

@@ -69,7 +69,7 @@ class Weather(NamedTuple):
         return radiation, co2, warmth, vapour
 
 
-def saturation(warmth: Array | float) -> Array:
+def saturation(warmth: Array | np.ndarray | float) -> Array:
     """Water vapour of saturated air in kg/m³, at a temperature in °C.
 
     >>> round(float(saturation(20.0)), 4)  # about 17 g/m³
