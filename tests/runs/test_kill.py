@@ -1,4 +1,4 @@
-"""kill -9 at a random moment, then resume: the run must end as if nothing had happened. Thirty times."""
+"""kill -9 at a random moment, then resume: the run must end as if nothing had happened."""
 
 import random
 import time
@@ -24,7 +24,13 @@ def whole(tmp_path_factory):
     return results, seconds
 
 
-@pytest.mark.parametrize("trial", range(30))
+FEW = 10
+"""Trials in `make test`; the others run in `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "trial", [pytest.param(trial, marks=[pytest.mark.slow] if trial >= FEW else []) for trial in range(30)]
+)
 def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path, trial):
     results, seconds = whole
     algorithm = list(RUNS)[trial % len(RUNS)]
