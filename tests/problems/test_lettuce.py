@@ -1,5 +1,7 @@
 """The greenhouse: rates at rest, conservation, weather from a file, prices."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import purectrl as pc
 from purectrl.core import InputError, Key
 from purectrl.core.plan import Plan
+from purectrl.problems.greenhouse import FILE
 from purectrl.systems.lettuce import DAY, Lettuce, Weather, read_weather, saturation, synthetic_weather
 
 
@@ -55,8 +58,9 @@ def test_heating_and_windows_balance():
     assert float(rate[2]) == pytest.approx(0.0, abs=1e-4)
 
 
-def test_saturated_vapour_over_a_dense_crop_stays():
-    found = greenhouse(vapour=float(saturation(15.0))).drift(state(dry=1.0, vapour=float(saturation(15.0))), REST)
+def test_vapour_at_the_leaf_over_a_dense_crop_stays():
+    leaf = 9348 / (8314 * 288.15) * np.exp(17.4 * 15 / 254)
+    found = greenhouse(vapour=leaf).drift(state(dry=1.0, vapour=leaf), REST)
     assert float(found[3]) == pytest.approx(0.0, abs=1e-3)
 
 
@@ -64,7 +68,7 @@ def test_the_cost_is_that_of_energy_and_carbon_dioxide_within_limits():
     cost = greenhouse().cost(state(), jnp.array([1.0, 0.0, 1.0]))
     assert float(cost) == pytest.approx(0.1281 * 2.4 + 0.1906 * 0.0864, rel=1e-4)
     assert float(greenhouse().cost(state(warmth=35.0, vapour=0.001), REST)) == pytest.approx(0.1)
-    assert float(greenhouse().terminal(state(dry=0.1))) == pytest.approx(-2.2285)
+    assert float(greenhouse().terminal(state(dry=0.1))) == pytest.approx(-2.2285125)
 
 
 def test_weather_is_linear_between_rows_and_constant_after_the_end():
@@ -83,7 +87,7 @@ def test_a_weather_file_is_read_from_its_first_day_on(tmp_path):
     assert weather.step == pytest.approx(1 / 24)
     radiation, co2, warmth, vapour = (float(one) for one in weather.at(jnp.asarray(1.0)))
     assert (radiation, warmth) == pytest.approx((72.0, 10.0))
-    assert co2 == pytest.approx(400e-6 * 101_325 * 0.044 / (8.314 * 283.15), rel=1e-5)
+    assert co2 == pytest.approx(400e-6 * 101_325 * 44.01e-3 / (8.3144598 * 283.15), rel=1e-5)
     assert vapour == pytest.approx(0.5 * float(saturation(10.0)), rel=1e-5)
     with pytest.raises(InputError, match=r"weather: .* has 10\.0 days, not the days 8 to 11"):
         read_weather(file, 8.0, 3.0)
@@ -93,6 +97,26 @@ def test_a_weather_file_is_read_from_its_first_day_on(tmp_path):
     file.write_text("a,b\n")
     with pytest.raises(InputError, match="cannot be read as a table of numbers"):
         read_weather(file, 0.0, 1.0)
+
+
+def test_rates_and_weather_are_those_of_another_implementation():
+    """lettuce-greenhouse-gym, the extra `lettuce`; single precision, differences of terms included."""
+    casadi = pytest.importorskip("casadi")
+    model = pytest.importorskip("lettuce_greenhouse_gym.model.vanhenten").VanHentenLettuce()
+    x, u, v, c = (casadi.SX.sym(name, n) for name, n in (("x", 4), ("u", 3), ("v", 4), ("c", model.constants.size)))
+    expected = casadi.Function("f", [x, u, v, c], [model.rhs(x, u, v, c, 0)])
+    generator, values = np.random.default_rng(0), model.constants.to_array()
+    for _ in range(100):
+        x = generator.uniform([0.002, 5e-4, 5.0, 0.003], [0.4, 3e-3, 32.0, 0.025])
+        u = generator.uniform(0.0, [1.2, 7.5, 150.0])
+        v = generator.uniform([0.0, 5e-4, -5.0, 0.002], [900.0, 9e-4, 25.0, 0.015])
+        rate = np.asarray(greenhouse(*v).drift(state(*x), jnp.array(u) / jnp.array([1.0, 1.0, 100.0])))
+        found = rate[:4] / DAY / np.array([10, 1000, 0.1, 100])
+        np.testing.assert_allclose(found, np.array(expected(x, u, v, values)).ravel(), rtol=1e-4)
+    package = pytest.importorskip("lettuce_greenhouse_gym.weather")
+    other, ours = package.bleiswijk_2014(), read_weather(Path(package.__file__).parent / FILE, first_day=30.0, days=2.0)
+    first = 30 * 288
+    np.testing.assert_allclose(ours.rows, other.values[:, first : first + len(ours.rows)].T, rtol=1e-6, atol=1e-6)
 
 
 def test_synthetic_days_repeat_and_have_nights():
@@ -128,5 +152,5 @@ def test_what_is_missing_or_wrong_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[lettuce\]'"):
         pc.problems.lettuce(weather="measured")
-    with pytest.raises(InputError, match="days: must be above 0 and at most 12"):
+    with pytest.raises(InputError, match="days: must be above 0 and at most 11"):
         pc.problems.lettuce(days=40.0)

@@ -43,7 +43,7 @@ def lettuce(
     """
     check_type("days", days, float)
     check_type("first_day", first_day, float)
-    require(0 < days <= 12, f"days: must be above 0 and at most 12, as long as the simulation is stable, not {days:g}")
+    require(0 < days <= 11, f"days: must be above 0 and at most 11, as long as the simulation is stable, not {days:g}")
     system = Lettuce(_weather(weather, first_day, days), days)
     made = ControlledCost(
         "lettuce",
