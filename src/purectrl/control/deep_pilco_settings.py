@@ -58,6 +58,7 @@ class DeepPilco(LearnerSettings):
 
     Particles follow the policy, each through a network of its own. The gradient of their mean reward improves the policy;
     there is no critic. Controls are held from one measurement to the next, so all steps of an episode are measured.
+    The default settings were not tuned.
     """
 
     model: TransitionModelSettings = TRANSITION_MODEL

@@ -71,6 +71,7 @@ class Pets(LearnerSettings):
 
     The networks predict the next state and have no noise of their own, so that particles differ by their networks alone. The
     reward is known or learned. Controls are held from one measurement to the next, so all steps of an episode are measured.
+    The default settings were not tuned.
     """
 
     model: TransitionModelSettings = TRANSITION_MODEL
