@@ -36,6 +36,8 @@ MEMORY = Path("/dev/shm")  # noqa: S108
 EVERY = 20.0
 """Seconds between two savings of a result."""
 BETWEEN = "kills between a checkpoint and the end"
+SYSTEMS = ("finite", "lqr", "neural", "pendulum", "digits", "sweep")
+"""What is killed; a sweep is one of `finite`."""
 
 
 def run(name: str, limit: int | None, restart: bool, results: Path | None, minutes: float = math.inf) -> bool:
@@ -116,7 +118,8 @@ def details(values: dict[str, Any]) -> str:
     """How the trials of an attack divide, and what failed."""
     kinds = ", ".join(f"{name} {count:,}" for name, count in values["kinds"].items())
     lines = [f"**{values['attack']}**: {values['trials']:,} trials ({kinds})."]
-    counts = {name: number for name, number in values["counts"].items() if number}
+    shown_above = {f"kills of {system}" for system in SYSTEMS}
+    counts = {name: number for name, number in values["counts"].items() if number and name not in shown_above}
     if counts:
         lines.append(f"Counted: {', '.join(f'{number:,.0f} {name}' for name, number in counts.items())}.")
     if values.get("repeated"):
@@ -164,9 +167,10 @@ def all_kills(attacks: list[dict[str, Any]]) -> list[str]:
     if not kills:
         return []
     met = "met" if between > kills / 2 else "**missed**"
+    split = [f"{sum(one.get(f'kills of {system}', 0) for one in counts):,} of {system}" for system in SYSTEMS]
     return [
-        f"All kills together: {kills:,}, of which {between / kills:.0%} fell between a checkpoint and the end (criterion: "
-        f"above a half, {met}).",
+        f"All kills together: {kills:,}, of which {between / kills:.1%} fell between a checkpoint and the end (criterion: "
+        f"above a half, {met}). By what was killed: {', '.join(split)}.",
         "",
     ]
 

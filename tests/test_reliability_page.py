@@ -29,7 +29,7 @@ def test_the_page_shows_failures_and_names_every_attack_that_is_not_complete(ben
     tally = Tally("kills")
     for number in range(3):
         failure = "differs in summary" if number == 1 else None
-        counts = {"kills": 2, "kills between a checkpoint and the end": 1, "kills of a resume": 1}
+        counts = {"kills": 2, "kills between a checkpoint and the end": 1, "kills of a resume": 1, "kills of lqr": 2}
         verdict = {
             "number": number,
             "kind": "lqr",
@@ -44,7 +44,8 @@ def test_the_page_shows_failures_and_names_every_attack_that_is_not_complete(ben
     page = benchmark["page"](tmp_path)
     assert "| 6 kills | 150 | 1 | 0 | `python benchmarks/reliability.py --only kills` |" in page
     assert "- trial 1: `lqr, seed 0`: `differs in summary`" in page
-    assert "50% fell between a checkpoint and the end (criterion: above a half, **missed**)" in page
+    assert "50.0% fell between a checkpoint and the end (criterion: above a half, **missed**)" in page
+    assert "By what was killed: 0 of finite, 6 of lqr, 0 of neural, 0 of pendulum, 0 of digits, 0 of sweep." in page
     (line,) = (line for line in page.splitlines() if line.startswith("**Not complete**"))
     assert "kills (6 of 150)" in line
     assert all(f"{name} (0 of " in line for name in hostile.ATTACKS if name != "kills")

@@ -7,7 +7,8 @@
     the loop of a run, a sweep             collected; steps in progress are completed and saved (`purectrl.runs.process`)
     after the result                       the program ends at once, with the status of the result
 
-The exit status is 130 for both signals, with one line on standard error. Only the program calls `install`; in other
+The exit status is 130 for both signals, with one line on standard error. In the first hundredths of a second, in which
+Python itself starts, a signal does what it does to Python. Only the program calls `install`; in other
 programs the handlers of the user stay as they are. This module imports nothing that takes time.
 """
 

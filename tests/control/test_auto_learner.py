@@ -9,7 +9,7 @@ import pytest
 from linear_cart import cart
 
 import purectrl as pc
-from purectrl.control.auto_learner import STALLED, AutoLearner, Outcome, _crown
+from purectrl.control.auto_learner import MOST_REFUSED, STALLED, AutoLearner, Outcome, _crown
 from purectrl.control.auto_settings import Auto, EnsembleSettings, KnownModel, RoundSettings
 from purectrl.control.exploring_policy import ExploringActor, smooth_noise
 from purectrl.control.planner import ImaginedTest, Round
@@ -150,9 +150,11 @@ def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
     assert not better.executes_champion
     assert not same(better.actor, state.champion)
     assert "0.8" in better.decision
-    risky = learner._decide(state, planned(learner, [1.0, 0.6], [0.7, 0.7]), first=False)
+    risky = learner._decide(state, planned(learner, [1.0, 0.8], [0.85, 0.85]), first=False)
     assert same(risky.actor, state.champion)
     assert "worse in one member" in risky.decision
+    nothing_to_lose = learner._decide(state, planned(learner, [0.8, 0.1], [0.2, 0.2]), first=False)
+    assert not nothing_to_lose.executes_champion
 
 
 def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner):
@@ -161,10 +163,19 @@ def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner
     done = learner._decide(state, plan, first=False)
     assert learner.finished(done)
     assert same(learner.policy(done).policy.actor, state.champion)
+
+
+def test_a_low_return_is_given_more_data_before_the_planner_is_reported_and_the_run_ends(learner):
+    state = state_of(learner, champion_return=0.3, champion_episodes=1)
+    plan = planned(learner, [0.3, 0.3], [0.3, 0.3])
+    for _ in range(MOST_REFUSED - 1):
+        state = learner._decide(state, plan, first=False)
+        assert not learner.finished(state)
+        assert "its return is low" in state.decision
     with pytest.warns(PlanningWarning, match="the planner is the bottleneck, not the data"):
-        stuck = learner._decide(state._replace(good=False), plan, first=False)
-    assert learner.finished(stuck)
-    assert "also from untrained networks" in stuck.decision
+        state = learner._decide(state, plan, first=False)
+    assert learner.finished(state)
+    assert "also from untrained networks" in state.decision
 
 
 def test_a_champion_that_the_model_does_not_understand_is_measured_again_but_not_for_ever(learner):

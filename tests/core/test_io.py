@@ -1,5 +1,6 @@
 """Files are complete or absent, and changes are detected."""
 
+import errno
 import json
 import os
 import socket
@@ -203,6 +204,18 @@ def test_files_of_a_library_replace_links(victim):
     (run / "config.json").symlink_to("../precious")
     write_files(run, lambda folder: (folder / "config.json").write_text("of the library"))
     assert (run / "config.json").read_text() == "of the library"
+
+
+def test_nothing_is_left_of_a_lock_that_cannot_be_written(tmp_path, monkeypatch):
+    def fail():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("socket.gethostname", fail)
+    with pytest.raises(OSError, match="No space left"):
+        lock_directory(tmp_path)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    lock_directory(tmp_path).close()  # the directory is not locked any more
 
 
 def test_a_lock_that_is_a_link_is_not_written(victim):

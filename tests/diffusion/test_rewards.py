@@ -10,6 +10,7 @@ import pytest
 from purectrl.core import InputError, MeasurementError, StoreError
 from purectrl.diffusion.rewards import REWARDS, Reward, RewardSpec, compressibility, reward_spec, weighted
 from purectrl.diffusion.rewards.jpeg import jpeg_size
+from purectrl.diffusion.rewards.query_log import QueryLog
 
 
 def random_images(n, seed=0, channels=1):
@@ -334,6 +335,24 @@ def test_a_recogniser_that_is_missing_or_truncated_is_named(tmp_path):
     half.write_bytes(recogniser().read_bytes()[:100_000])
     with pytest.raises(StoreError, match="is damaged or not an ONNX file"):
         Legibility(half)
+
+
+def test_a_flipped_bit_in_the_log_changes_no_score(tmp_path):
+    """Every score that is read again is one that was written; the line of a killed process is asked for again."""
+    file = tmp_path / "queries.jsonl"
+    Reward(brightness, file)(random_images(2), [3, "four"])
+    content, written = file.read_bytes(), QueryLog(file).scores
+    refused = 0
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        file.write_bytes(changed)
+        try:
+            assert QueryLog(file).scores.items() <= written.items(), place
+        except StoreError:
+            refused += 1
+    assert len(written) == 2
+    assert refused > 0.9 * len(content)
 
 
 @pytest.mark.parametrize(

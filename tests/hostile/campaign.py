@@ -1,5 +1,6 @@
 """Runs the trials of an attack in a warm process that is watched from outside, and counts."""
 
+import contextlib
 import json
 import os
 import select
@@ -14,8 +15,11 @@ from pathlib import Path
 from hostile.attack import CASE
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 600.0
-"""Seconds on the clock after which a trial is ended even if it computes: a machine can be shared."""
+STARTING = 600.0
+"""Seconds of computing, or of waiting, that a worker has to start."""
+PATIENCE = 3600.0
+"""Seconds on the clock after which a trial is ended even if it computes: on a shared machine, a minute of computing can
+take half an hour."""
 QUICK_TO_COMPILE = (
     "--xla_cpu_multi_thread_eigen=false",
     "--xla_cpu_use_fusion_emitters=false",
@@ -86,17 +90,17 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
         )
         self._buffer = b""
-        answer, reason, _ = self._answer(PATIENCE)
+        answer, reason, _ = self._answer(STARTING)
         if answer is None:
             self.close()
             raise RuntimeError(f"the worker of {self.attack.name} did not start: {reason}")
 
     def _answer(self, limit: float) -> tuple[dict | None, str, float]:
         """The next line of the worker, or why there is none, and the seconds of computing so far."""
-        begin, first = time.monotonic(), self._cpu()
+        begin, (first, _) = time.monotonic(), self._usage()
         seen, still = first, begin
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._process.stdout], [], [], 0.2)
+            ready, _, _ = select.select([self._process.stdout], [], [], 1.0)
             now = time.monotonic()
             if ready:
                 block = os.read(self._process.stdout.fileno(), 65536)
@@ -104,7 +108,8 @@ class Worker:
                     return None, f"the process ended with {self._process.wait()}", seen - first
                 self._buffer += block
                 continue
-            if (used := self._cpu()) > seen or self._waits_for_processor():
+            used, runnable = self._usage()
+            if used != seen or runnable:
                 seen, still = used, now
             if seen - first > limit:
                 return None, f"hang: {limit:.0f} s of computing", seen - first
@@ -115,15 +120,17 @@ class Worker:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line), "", seen - first
 
-    def _stat(self) -> list[str]:
-        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-
-    def _cpu(self) -> float:
-        """Seconds of computing of the worker and of the processes that it has waited for."""
-        return sum(map(int, self._stat()[11:15])) / CLOCK
-
-    def _waits_for_processor(self) -> bool:
-        return self._stat()[0] == "R"
+    def _usage(self) -> tuple[float, bool]:
+        """Seconds of computing of the worker, of the processes of its session and of those that they have waited for, and
+        whether one of them waits for a processor."""
+        ticks, runnable = 0, False
+        for place in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                state, _, _, session, *fields = place.read_text().rpartition(")")[2].split()
+                if int(session) == self._process.pid:
+                    ticks += sum(map(int, fields[7:11]))
+                    runnable = runnable or state == "R"
+        return ticks / CLOCK, runnable
 
 
 class Tally:

@@ -14,7 +14,8 @@ from pathlib import Path
 from hostile import samples
 from hostile.attack import Verdict, announce, chance
 from hostile.console import LONGEST_LINE, Answer, objections, observed, program
-from hostile.damage import COMMANDS, DAMAGES, ESCAPES, SECRET, TAG, Case, Place
+from hostile.damage import DAMAGES
+from hostile.damage_case import COMMANDS, ESCAPES, SECRET, TAG, Case, Place
 from purectrl import load_policy
 from purectrl.core.errors import PurectrlError
 from purectrl.core.text import printable

@@ -149,8 +149,8 @@ def _shown(page: Path) -> Any:
 
 
 def _wrong(command: str, found: Any, expected: Any, flipped: Path) -> str | None:
-    """Where a result differs. A report may leave out evaluation, times or media, and records after a damaged checkpoint, if
-    it says so in a note; a policy that `load_policy` refuses may be missing."""
+    """Where a result differs. A report may leave out evaluation, times, episodes or media, and records after a damaged
+    checkpoint, if it says so in a note; a policy that `load_policy` refuses may be missing."""
     if command == "resume" and isinstance(found, dict) and str(flipped) not in found.get("policy", {}):
         expected = {
             **expected,
@@ -166,7 +166,7 @@ def _wrong(command: str, found: Any, expected: Any, flipped: Path) -> str | None
         found, expected = dict(found), dict(expected)
         found.pop("notes"), expected.pop("notes")
         for run, other in zip(found["runs"], expected["runs"], strict=True):
-            for part in ("evaluation", "times", "media"):
+            for part in ("evaluation", "times", "episodes", "media"):
                 if not run[part] or (part == "media" and not any(file["uri"] for file in run[part])):
                     run[part] = other[part]
     return difference({"result": found}, {"result": expected})

@@ -23,21 +23,19 @@ from hostile.outcome import difference, leftovers, outcomes
 SWEEP = ("sweep", "finite", "--algorithms", "pure-base", "pure-low-rollout", "--seeds", "0:2", "--workers", "2")
 LENGTH = {"finite": 120, "finite-switch": 200, "finite-rollout": 300, "lqr": 24, "neural": 24, "sweep": 100}
 """Measurements of the runs that are killed, where they are not those of `samples`."""
-MOST_KILLS = 3
-"""A run is killed at most this many times."""
 MUST_COMPILE = 71
 """The exit status of a fork that would have to compile."""
 
 
 class Kills:
-    """One trial is one run, killed one to three times; the kills are counted."""
+    """One trial is one run, killed one to `most_kills` times; the kills are counted."""
 
     name, shows = "kills", "kill -9 of runs and of resumes at a random moment after the first record, resumed"
     short, slow, full, limit = 1, 40, 150, 600.0
     unit = "kills"
     kinds = ("finite-rollout", "lqr", "neural", "pendulum", "finite-switch", "digits", "sweep")
-    shares = (4, 4, 4, 4, 4, 1, 1)
-    seeds = 1
+    shares = (1, 3, 3, 3, 1, 2, 2)
+    seeds, most_kills = 1, 5
     forks_compile = True
 
     def prepare(self, base: Path) -> None:
@@ -63,13 +61,16 @@ class Kills:
         expected = self._whole(kind, seed)
         steps = max(len(one["records"]) for one in expected.values())
         out, failures = folder / "run", list[str]()
+        system = kind.partition("-")[0]
         counts = {"kills": 0, "kills between a checkpoint and the end": 0, "kills of a resume": 0}
-        for attempt in range(1 + draw.randrange(MOST_KILLS)):
+        counts[f"kills of {system}"] = 0
+        for attempt in range(1 + draw.randrange(self.most_kills)):
             # anywhere in what is left of the run; after its last step, the policy and the summary are written
             left = max(1, steps - _records(out))
             target, pause = _records(out) + 1 + draw.randrange(left), draw.random() * 0.02
             if self._killed(kind, seed, out, target, pause):
                 counts["kills"] += 1
+                counts[f"kills of {system}"] += 1
                 counts["kills of a resume"] += attempt > 0
                 begun = list(out.rglob("checkpoint/[0-9]*.safetensors"))
                 ended = all((place.parent.parent / "summary.json").exists() for place in begun)
@@ -87,6 +88,10 @@ class Kills:
 
     def _whole(self, kind: str, seed: int) -> dict:
         """What an uninterrupted run leaves."""
+        if kind == "digits":  # here, so that a fork does not import it, which takes longer than the run
+            import purectrl.diffusion.digits.problem
+            import purectrl.diffusion.learner
+            import purectrl.diffusion.rewards.ocr  # noqa: F401
         if (kind, seed) not in self.expected:
             out = self.base / "whole"
             shutil.rmtree(out, ignore_errors=True)
@@ -146,7 +151,7 @@ class QuickKills(Kills):
     name, shows = "quick-kills", "the same, in processes that start with everything compiled"
     short, slow, full = 5, 100, 850
     kinds, shares = ("finite",), (1,)
-    seeds = 3
+    seeds, most_kills = 3, 3
     forks_compile = False
 
     def prepare(self, base: Path) -> None:

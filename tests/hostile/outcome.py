@@ -6,6 +6,8 @@ from pathlib import Path
 
 import safetensors
 
+from purectrl.runs.episodes import EPISODES, EVALUATION
+
 
 def without_seconds(value):
     """The same JSON value without every key that ends in "seconds"."""
@@ -70,6 +72,8 @@ def leftovers(directory: Path) -> list[str]:
         "evaluation.json",
         "queries.jsonl",
         "evaluation.jsonl",
+        EPISODES,
+        EVALUATION,
         ".lock",
     }
     folders = {"checkpoint", "policy", "data", "media"}

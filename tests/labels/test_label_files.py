@@ -177,6 +177,8 @@ def test_a_full_disk_leaves_no_half_line(out, monkeypatch):
         '{"id": "a", "score": 1.5, "at": 0}',
         '{"id": "a", "score": "1", "at": 0}',
         '{"id": "a", "score": true, "at": 0}',
+        '{"id": "a", "score": 0.5, "at": 0, "checksum": "00"}',
+        '{"submitted": 1, "at": 0, "checksum": null}',
         '{"id": "a"}',
         "{",
     ],
@@ -238,6 +240,9 @@ def test_people_need_a_directory_and_a_sensible_number_of_levels():
             People(levels=levels)
     name, spec = reward_spec("people", RewardOptions(label_levels=3))
     assert (name, spec.range, spec.waits) == ("people", (0.0, 1.0), True)
+    with pytest.raises(InputError, match="label_levels: only the reward 'people' uses them, not 'jpeg'"):
+        reward_spec("jpeg", RewardOptions(label_levels=3))
+    assert evaluation_reward("jpeg", RewardOptions(label_levels=3), 600.0) is not None  # beside people
 
 
 def test_nobody_is_asked_about_evaluations():

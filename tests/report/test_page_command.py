@@ -94,9 +94,11 @@ def test_a_directory_that_is_a_link_is_searched_if_it_is_named(sweep, tmp_path, 
 
 
 @pytest.mark.parametrize(("name", "most"), [("MAX_DIRECTORIES", 3), ("MAX_ENTRIES", 10)])
-def test_a_search_that_is_too_large_is_refused(whole, tmp_path, capsys, monkeypatch, name, most):
-    monkeypatch.setattr(sys.modules["purectrl.report.page.discover"], name, most)
-    status, errors, found = reported(whole, out=tmp_path / "page", capsys=capsys)
+def test_a_search_that_is_too_large_is_refused_before_a_run_is_read(sweep, tmp_path, capsys, monkeypatch, name, most):
+    discover = sys.modules["purectrl.report.page.discover"]
+    monkeypatch.setattr(discover, name, most)
+    monkeypatch.setattr(discover, "read_run", lambda place: pytest.fail(f"{place} was read"))
+    status, errors, found = reported(sweep, out=tmp_path / "page", capsys=capsys)
     assert (status, found) == (2, None)
     assert "name the directories that contain the runs" in errors
 

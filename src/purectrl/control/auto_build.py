@@ -3,7 +3,7 @@
 from purectrl.control.auto_learner import AutoLearner, FittedDynamics
 from purectrl.control.auto_settings import Auto, KnownModel
 from purectrl.control.black_box import BlackBoxDynamics
-from purectrl.control.ensembles import Ensemble
+from purectrl.control.ensembles import TanhEnsemble
 from purectrl.control.integrate import euler, midpoint, midpoint_in
 from purectrl.control.known_equations import KnownDynamics
 from purectrl.control.mechanical import MechanicalDynamics
@@ -52,7 +52,7 @@ def _ensemble(settings: Auto, problem: StateProblem, budget: Budget, sampler: Sa
     )
     size = model.ensemble_size, model.width
     if spec.mechanics is not None:
-        parts = spec.mechanics, fit, budget.measurements, first_step, midpoint, Ensemble.random
+        parts = spec.mechanics, fit, budget.measurements, first_step, midpoint, TanhEnsemble.random
         return MechanicalDynamics(*parts, *size, depth=2)
     # Euler's method inverts the difference quotient over one step
     integrate = euler if problem.time_grid is not None or not spec.drift_measured else midpoint

@@ -362,7 +362,8 @@ class AutoLearner:
         slack = self.plan.gain * state.scale
         gain = float(new.mean() - old.mean())
         worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
-        if gain > slack and worse <= slack:
+        far = not state.good and self._far(state, float(old.mean()))  # then there is little to lose
+        if gain > slack and (far or worse <= slack):
             decision = (
                 f"execute the new policy, which promises {new.mean():.4g}; the champion promises {old.mean():.4g}"
             )
@@ -376,12 +377,13 @@ class AutoLearner:
         )
         agrees = abs(float(old.mean()) - state.champion_return) <= 2 * self.tolerance * state.scale
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
-        if agrees or champion.refused >= MOST_REFUSED:
-            if gain <= slack and not state.good and self._far(state, float(new.mean())):
+        if (agrees and not far) or champion.refused >= MOST_REFUSED:
+            if gain <= slack and far:
                 reason += ", also from untrained networks on: the planner is the bottleneck, not the data"
                 warnings.warn(reason, PlanningWarning, stacklevel=2)
             return champion._replace(ended=True, decision=f"stop with the champion: {reason}")
-        return champion._replace(decision=f"execute the champion once more: {reason}, but its return is not understood")
+        but = "its return is low" if agrees else "its return is not understood"
+        return champion._replace(decision=f"execute the champion once more: {reason}, but {but}")
 
     def _far(self, state: AutoState, imagined: float) -> bool:
         """Whether an imagined return is far from the highest reward."""

@@ -97,13 +97,13 @@ class EnsembleSettings(Settings):
     """Steps of gradient matching before the first fit to trajectories (mechanical models)."""
     steps: int = 3000
     """Steps of Adam at the first update."""
-    finetune_steps: int = 2000
+    finetune_steps: int = 3000
     """Steps of Adam at each later update."""
     sequence_length: int = 2
     """Measurements in a sub-sequence that the model is fitted to (mechanical models); two is gradient matching."""
     batch_size: int = 128
     """Sub-sequences, or measurements of a black-box model, per step and ensemble member."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 5e-3
     """Adam's learning rate; it decays to a fiftieth along a cosine."""
 
     def check(self) -> None:

@@ -132,6 +132,8 @@ def roll_out(
     """The actor under the model from `starts` [members, rows, d], with `noise` [steps, members, rows, k].
 
     As `purectrl.control.imagination.imagine`, with a step that may be traced and gradients clipped in units of the spread.
+    Feedback is continuous, as in the system: the actor sees every state that the integrator evaluates the drift in. Euler's
+    method, the integrator of problems on a time grid, evaluates it once per step, so that controls are held there.
     """
     limit = settings.state_grad_clip / math.prod(starts.shape[:-1])
     gap = jnp.full((*starts.shape[:-1], 1), step)
@@ -141,9 +143,9 @@ def roll_out(
         x = spread * scaled
         x = x + jax.lax.stop_gradient(jnp.clip(x, -2 * limits, 2 * limits) - x)
         z = actor.before_tanh(x) + noise
-        u = actor.squash(z)
-        x = integrate(lambda x, s: model.drift(x, u), x, gap)
-        return x, Imagined(x, u, z)
+        rate = lambda x, s: model.drift(x, actor.squash(actor.before_tanh(x) + noise))  # noqa: E731
+        x = integrate(rate, x, gap)
+        return x, Imagined(x, actor.squash(z), z)
 
     return jax.lax.scan(advance, starts, noise)[1]
 

@@ -2,7 +2,7 @@
 
 symbol   here                   meaning
 -------  ---------------------  --------------------------------------------------------------------------------------
-A(x)     ∂f/∂x                  the Jacobian of the drift, the mean over the members of a model
+A(x)     ∂f/∂x                  the Jacobian of the drift
 ρ        TimeScales.rate        the rate of the fastest mode in the data and at rewarded states, see `mode_rate`
 H        TimeScales.horizon     5/ρ, the length of an imagined rollout
 Δt       TimeScales.step        H/20, for which an imagined control is held
@@ -32,7 +32,7 @@ FASTEST, SLOWEST = 4000.0, 40.0
 fast modes, such as a quadrotor or a car, have no other time scale than that of the task."""
 
 GOAL_RATIO = 3.0
-"""Rewarded states make the rate at most this many times larger: a young model has not seen them and may predict anything."""
+"""Rewarded states make the rate at most this many times larger."""
 
 
 class TimeScales(NamedTuple):
@@ -65,9 +65,10 @@ class RateEstimate(NamedTuple):
     rate: float
     """The larger of the other two, between 40/T and 4000/T, and at most three times that of the data."""
     data: float
-    """The median over measured states of the fastest mode of A(x)."""
+    """The median over measured states of the fastest mode of A(x), the mean over the members of a model."""
     goal: float
-    """The median over rewarded states of the fastest mode of A(x)."""
+    """The same over rewarded states, in the member where it is slowest: a model that has not seen them may predict
+    anything there, and its members then disagree."""
 
 
 def estimate_rate(
@@ -75,7 +76,8 @@ def estimate_rate(
 ) -> RateEstimate:
     """ρ of a model, from measured states [n, d] and rewarded states [g, d], for episodes of length `horizon`."""
     some = states[np.linspace(0, len(states) - 1, POINTS).round().astype(int)]
-    data, goal = (mode_rate(_jacobian(spec, model, jnp.asarray(x, jnp.float32))) for x in (some, goals))
+    data, goal = (_jacobian(spec, model, jnp.asarray(x, jnp.float32)) for x in (some, goals))
+    data, goal = mode_rate(data.mean(axis=0)), min(map(mode_rate, goal))
     slowest = max(data, SLOWEST / horizon)
     return RateEstimate(float(np.clip(goal, slowest, min(GOAL_RATIO * slowest, FASTEST / horizon))), data, goal)
 
@@ -97,12 +99,12 @@ def mode_rate(matrices: Array) -> float:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _jacobian(spec: StateSpec, model: ImaginationModel, x: Array) -> Array:
-    """∂f/∂x [n, d, d] at states [n, d] with controls in the middle of their range, the mean over the members."""
+    """∂f/∂x [members, n, d, d] at states [n, d] with controls in the middle of their range."""
     u = jnp.broadcast_to(jnp.asarray(spec.control_mid), (len(x), spec.control_dim))
 
     def drift(x: Array) -> Array:
         shared = [jnp.broadcast_to(array, (model.members, *array.shape)) for array in (x, u)]
-        return model.drift(*shared).mean(axis=0)
+        return model.drift(*shared)
 
     columns = [jax.jvp(drift, (x,), (jnp.broadcast_to(unit, x.shape),))[1] for unit in jnp.eye(x.shape[-1])]
     return jnp.stack(columns, axis=-1)

@@ -384,7 +384,15 @@ def lock_directory(path: Path) -> BinaryIO:
         holder = file.read(200).decode(errors="replace").strip() or "another process"
         file.close()
         raise StoreError(f"{path} is being written by {holder}; wait for it or stop it first") from None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-    file.flush()
+    empty = os.fstat(file.fileno()).st_size == 0
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+        file.flush()
+    except BaseException:
+        if empty:  # nothing is left of a lock that could not be written
+            (path / ".lock").unlink()
+        with contextlib.suppress(OSError):  # closing a file on a full disk fails again; the first failure is reported
+            file.close()
+        raise
     return file

@@ -45,7 +45,7 @@ def digits(
 
     Other arguments:
         eval_reward: the reward of evaluations, as `reward`; by default the same, and none where people are asked.
-        label_levels: levels of a label of people, from 2 to 9.
+        label_levels: levels of a label of people, from 2 to 9; for the reward `people` only.
         guidance: scale of classifier-free guidance; 1 is none.
         left_out: classes that are neither measured nor evaluated. The recogniser of `legibility` hardly ever reads a 1, so
             `1` makes methods comparable that differ by luck there.

@@ -62,7 +62,7 @@ def stable_diffusion(
 
     Other arguments:
         eval_reward: the reward of evaluations, as `reward`; by default the same, and none where people are asked.
-        label_levels: levels of a label of people, from 2 to 9.
+        label_levels: levels of a label of people, from 2 to 9; for the reward `people` only.
         prompts: prompts that are measured; by default 50 animals.
         held_out_prompts: prompts of the evaluation alone; by default the six animals of the paper.
         guidance: scale of classifier-free guidance; 1 is none. For FLUX, which has guidance as an input, 3.5 is usual.

@@ -2,7 +2,7 @@
 
     DIR/labels/request.json     the images that the run waits for; replaced by the next request
     DIR/labels/images/ID.png    the images
-    DIR/labels/answers.jsonl    one line for each answer, retraction and submission, appended and flushed at once
+    DIR/labels/answers.jsonl    one line for each answer, retraction and submission, with a checksum, flushed at once
 
 The run writes the first two, `purectrl label` the third. An answer can be changed until it is submitted; then it is final.
 """
@@ -31,6 +31,8 @@ from purectrl.core.io import (
     parse_json,
     read_json,
     subdirectory,
+    with_checksum,
+    without_checksum,
     write_atomically,
     write_json,
 )
@@ -154,6 +156,8 @@ class Answers:
 
     def take(self, line: Any) -> None:
         """Takes one line into account; raises `StoreError` if it is none of an answer file."""
+        if isinstance(line, dict):
+            line = without_checksum(line, f"{self.file}, line {self._lines},")
         if isinstance(line, dict) and line.keys() == {"submitted", "at"}:
             self.final |= self.open
             self.open.clear()
@@ -201,7 +205,7 @@ class AnswerLog:
         with open_file(self.answers.file, "append") as stream:
             before = os.fstat(stream.fileno()).st_size
             try:
-                stream.write(encode(json.dumps(line) + "\n"))
+                stream.write(encode(json.dumps(with_checksum(line)) + "\n"))
                 stream.flush()
                 os.fsync(stream.fileno())
             except OSError:

@@ -1,4 +1,7 @@
-"""The log of queries: one JSON line each, flushed at once, so that a killed process loses at most the last batch."""
+"""The log of queries: one JSON line each, flushed at once, so that a killed process loses at most the last batch.
+
+Each line has a checksum of itself, because a resumed run uses its score instead of asking again.
+"""
 
 import hashlib
 import json
@@ -11,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from purectrl.core.errors import StoreError
-from purectrl.core.io import MAX_LINES, encode, open_file, parse_json
+from purectrl.core.io import MAX_LINES, encode, open_file, parse_json, with_checksum, without_checksum
 
 
 class Query(NamedTuple):
@@ -47,7 +50,8 @@ class QueryLog:
         """Writes the queries of one batch, then counts them."""
         queries = list(queries)
         if self.file is not None:
-            lines = "".join(json.dumps(query._asdict(), ensure_ascii=False) + "\n" for query in queries)
+            checked = (with_checksum(query._asdict()) for query in queries)
+            lines = "".join(json.dumps(query, ensure_ascii=False) + "\n" for query in checked)
             with open_file(self.file, "append") as stream:
                 stream.write(encode(lines))
                 stream.flush()
@@ -99,9 +103,9 @@ def _parse(line: bytes, name: str) -> Query:
     """The query in a line; raises `StoreError` if it is none."""
     wrong = StoreError(f"{name} is not a query of a reward; move the file away")
     found = parse_json(line, name)
-    if not isinstance(found, dict) or found.keys() != set(Query._fields):
+    if not isinstance(found, dict) or found.keys() - {"checksum"} != set(Query._fields):
         raise wrong
-    query = Query(**found)
+    query = Query(**without_checksum(found, name))
     numbers = [query.seconds, 0.0 if query.score is None else query.score]
     if not all(type(number) in (int, float) and abs(number) < math.inf for number in numbers):
         raise wrong

@@ -104,6 +104,10 @@ def reward_spec(reward: str | Scorer, options: RewardOptions = DEFAULTS) -> tupl
     >>> reward_spec("purectrl.diffusion.rewards.jpeg:compressibility")[1].score.__name__
     'compressibility'
     """
+    require(
+        reward == "people" or options.label_levels == DEFAULTS.label_levels,
+        f"label_levels: only the reward 'people' uses them, not {reward!r:.60}",
+    )
     if not isinstance(reward, str):
         require(
             callable(reward), f"reward: must be a name or callable as score(images, conditions), not {reward!r:.60}"
@@ -128,7 +132,7 @@ def evaluation_reward(reward: str | Scorer | None, options: RewardOptions, timeo
     """The reward of evaluations, if it is another one than that which is measured; None for None."""
     if reward is None:
         return None
-    name, spec = reward_spec(reward, options)
+    name, spec = reward_spec(reward, options._replace(label_levels=DEFAULTS.label_levels))
     require(not spec.waits, "eval_reward: nobody is asked about images of evaluations; use a reward that is computed")
     return black_box(name, spec, timeout)
 

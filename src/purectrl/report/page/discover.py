@@ -26,23 +26,26 @@ class Found(NamedTuple):
 
 
 def discover(directories: Sequence[Path]) -> Found:
-    """Reads every run in and below `directories` once. Links are not followed, except the given directories themselves."""
-    runs: dict[Path, Run] = {}
+    """Reads every run in and below `directories` once. Links are not followed, except the given directories themselves.
+
+    The search is complete before the first run is read: a directory that is too large is refused at once.
+    """
     notes: list[str] = []
     problems: list[str] = []
+    places: dict[Path, Path] = {}
     for directory in directories:
-        found = False
         before = len(problems)
-        for place in _run_directories(directory, notes, problems):
-            found = True
-            if place.resolve() in runs:
-                continue
-            try:
-                runs[place.resolve()] = read_run(place)
-            except StoreError as error:
-                problems.append(str(error))
+        found = [*_run_directories(directory, notes, problems)]
+        for place in found:
+            places.setdefault(place.resolve(), place)
         if not found and len(problems) == before:
             problems.append(f"{directory} contains no run: no config.json in it or below it")
+    runs: dict[Path, Run] = {}
+    for resolved, place in places.items():
+        try:
+            runs[resolved] = read_run(place)
+        except StoreError as error:
+            problems.append(str(error))
     unique: dict[tuple[str, int], Run] = {}
     for run in runs.values():
         first = unique.setdefault((run.kind, run.seed), run)
