@@ -29,7 +29,7 @@ $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
 # torch is installed first and by version: another version would install gigabytes of CUDA packages
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,onnx,ray,diffusion,digits-data,tensorboard,wandb]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,onnx,ray,submitit,diffusion,digits-data,tensorboard,wandb]'
 	touch $@
 
 # a finished run is shown, a stopped one is resumed

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from purectrl.cli import main
 
@@ -140,6 +141,31 @@ def test_a_run_that_has_begun_is_saved_and_continues(tmp_path, whole, place, nth
     assert len(records(out) if (out / "records.jsonl").exists() else []) == steps
     assert main(["resume", str(out), "--quiet"]) == 0
     assert records(out) == records(whole)
+
+
+HELD = [
+    *("run", "coupled-tanks", "--measurements", "60", "--sampler.step", "10", "--quiet"),
+    *("--learner.fit.steps", "400", "--learner.fit.finetune-steps", "200", "--learner.plan.horizon", "4"),
+    *("--learner.model.width", "8", "--learner.model.ensemble-size", "2", "--algorithm"),
+]
+SEARCH = ["pets", "--learner.plan.population", "8", "--learner.plan.elites", "2", "--learner.plan.iterations", "2"]
+PARTICLES = ["deep-pilco", "--learner.plan.steps", "20", "--learner.plan.batch-size", "4", "--learner.plan.width", "8"]
+
+
+@pytest.mark.slow  # compiles planners in two processes
+@pytest.mark.parametrize("algorithm", [SEARCH, PARTICLES], ids=["pets", "deep-pilco"])
+def test_a_run_with_held_controls_continues_bit_for_bit(tmp_path, algorithm):
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    assert main([*HELD, *algorithm, "--out", str(whole)]) == 0
+    stopped(on_call("purectrl.core.loop:Loop.step", signal.SIGINT, 2), *HELD, *algorithm, "--out", out)
+    assert len(records(out)) == 2
+    assert main(["resume", str(out), "--quiet"]) == 0
+    assert len(records(whole)) == 3
+    assert records(out) == records(whole)
+    found, expected = (load_file(place / "policy" / "plan.safetensors") for place in (out, whole))
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
 
 
 def test_a_second_signal_does_not_wait(tmp_path):

@@ -31,6 +31,8 @@ SMALL = {
     "learner.plan.iterations": 2,
     "learner.plan.restarts": 1,
     "learner.plan.rounds": 1,
+    "learner.plan.population": 4,
+    "learner.plan.elites": 2,
     "learner.plan.test_steps": 10,
     "learner.model.gradient_matching_steps": 2,
     "learner.model.steps": 2,

@@ -20,6 +20,7 @@ ALLOWED = {
     ("core/references.py", "read_bytes"),  # the checksum of code
     ("runs/store.py", "unlink"),  # of names, which removes a link and not what it points to
     ("runs/tracking.py", "rmtree"),  # which refuses links
+    ("runs/submitted.py", "rmtree"),  # of a new directory of its own, which only this user can write
     ("diffusion/digits/classifier.py", "load_file"),  # weights of the package
     ("diffusion/rewards/aesthetic.py", "load_file"),  # weights at a path that the user may keep anywhere
 }

@@ -14,6 +14,8 @@
     known model (ours)              windows at the system's  promise not kept                 true equations, planning in
                                     time scale                                                rounds
     SAC (baseline)                  whole episode            every episode                    soft actor-critic
+    PETS (baseline)                 whole episode            every episode                    ensemble, plan per decision
+    deep PILCO (baseline)           whole episode            every episode                    ensemble, particles, no critic
     SEIKO                           final                    K growing batches                reward model, fine-tuning
     PURE_SEIKO (Algorithm 4)        m times, P(iT/m) ∝ λ^i   K growing batches                reward model, fine-tuning
     DRaFT-K                         final                    K growing batches                reward model, last K steps
@@ -55,6 +57,10 @@ LEARNERS: dict[str, LearnerEntry] = {
     "auto": LearnerEntry("purectrl.control.auto_settings:Auto", frozenset({"states"})),
     "known-model": LearnerEntry("purectrl.control.auto_settings:KnownModel", frozenset({"states", "equations"})),
     "sac": LearnerEntry("purectrl.control.sac_settings:Sac", frozenset({"states"})),
+    "pets": LearnerEntry("purectrl.control.pets_settings:Pets", frozenset({"states", "held controls"})),
+    "deep-pilco": LearnerEntry(
+        "purectrl.control.deep_pilco_settings:DeepPilco", frozenset({"states", "held controls"})
+    ),
     "random": LearnerEntry("purectrl.control.random_control:RandomControl", frozenset({"states"})),
     "seiko": LearnerEntry("purectrl.diffusion.settings:Seiko", frozenset({"images"})),
     "chain": LearnerEntry("purectrl.diffusion.settings:Chain", frozenset({"images"})),
@@ -197,6 +203,29 @@ def sac(problem: Problem | None = None) -> Algorithm:
     return Algorithm(whole, Every(), Sac(), LastPolicy(), "sac")
 
 
+def _held_steps(problem: Problem | None) -> Windows:
+    """Every step of the episode: those of a problem in discrete time, 0.1 s of a mechanical system, else a hundredth."""
+    horizon, grid = (50.0, None) if problem is None else (problem.horizon, problem.time_grid)
+    mechanical = getattr(getattr(problem, "spec", None), "mechanics", None) is not None and horizon >= 10.0
+    step = grid or (0.1 if mechanical else horizon / 100)
+    points = max(2, int(horizon / step + 1e-9))
+    return Windows(count=1, length=points * step, step=step, from_start=True)
+
+
+def pets(problem: Problem | None = None) -> Algorithm:
+    """PETS: an ensemble of networks, and model predictive control by the cross-entropy method with trajectory sampling."""
+    from purectrl.control.pets_settings import Pets
+
+    return Algorithm(_held_steps(problem), Every(), Pets(), LastPolicy(), "pets")
+
+
+def deep_pilco(problem: Problem | None = None) -> Algorithm:
+    """Deep PILCO with an ensemble: the gradient of the reward along particles, without a critic."""
+    from purectrl.control.deep_pilco_settings import DeepPilco
+
+    return Algorithm(_held_steps(problem), Every(), DeepPilco(), LastPolicy(), "deep-pilco")
+
+
 def random(problem: Problem | None = None) -> Algorithm:
     """Smooth random control that never learns: the floor of comparisons."""
     from purectrl.control.random_control import RandomControl
@@ -294,6 +323,8 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "pure-auto": AlgorithmEntry(pure_auto, ("auto",)),
     "known-model": AlgorithmEntry(known_model, ("known-model",)),
     "sac": AlgorithmEntry(sac, ("sac",)),
+    "pets": AlgorithmEntry(pets, ("pets",)),
+    "deep-pilco": AlgorithmEntry(deep_pilco, ("deep-pilco",)),
     "random": AlgorithmEntry(random, ("random",)),
     "seiko": AlgorithmEntry(seiko, ("seiko",)),
     "pure-seiko": AlgorithmEntry(pure_seiko, ("seiko",)),

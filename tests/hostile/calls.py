@@ -11,7 +11,7 @@ from hostile.attack import Verdict, announce, chance
 from hostile.console import Answer, objections, program
 from hostile.wrong_calls import BASES, FAMILIES, SHORT, finished
 from purectrl.cli import output
-from purectrl.runs import runner, sweep
+from purectrl.runs import runner, submitted, sweep
 
 
 class Accepted(BaseException):
@@ -38,6 +38,7 @@ def accepted_or_answer(words: list[str]) -> Answer | None:
         samples.patched(runner, "_drive", _accept),
         samples.patched(sweep, "local", _stand_in(sweep.local)),
         samples.patched(sweep, "on_ray", _stand_in(sweep.on_ray)),
+        samples.patched(submitted, "on_submitit", _stand_in(submitted.on_submitit)),
         samples.patched(output, "show", lambda *_: None),
     ):
         try:

@@ -22,6 +22,7 @@ from purectrl.core.references import load_reference
 from purectrl.core.samplers import Uniform
 from purectrl.core.schedules import Every
 from purectrl.runs.spec import RunSpec
+from purectrl.runs.submitted import RunGroup, on_submitit
 from purectrl.runs.sweep import Job, difference, local, on_ray, parse_seeds, run_job, run_missing, sweep
 
 # Ray leaves sockets to the garbage collector, whose warnings reach whichever test runs then
@@ -49,18 +50,18 @@ def all_left_by(out):
 
 
 def need(engine):
-    if engine == "ray":
-        pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    if engine in ("ray", "submitit"):
+        pytest.importorskip(engine, reason=f"the extra `{engine}` is not installed")
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", "ray", "submitit"])
 def test_a_sweep_gives_what_single_runs_give(tmp_path, whole, engine):
     need(engine)
     out = tmp_path / "sweep"
     done = purectrl("sweep", *SWEEP, 200, "--out", out, "--engine", engine, "--workers", 2)
     assert done.returncode == 0, done.stderr
     assert "4 of 4 runs finished" in done.stdout
-    assert all_left_by(out) == whole
+    assert all_left_by(out) == whole  # which has no other directories
     again = purectrl("sweep", *SWEEP, 200, "--out", out, "--engine", engine)
     assert again.returncode == 0
     assert all_left_by(out) == whole
@@ -73,6 +74,7 @@ def test_a_sweep_gives_what_single_runs_give(tmp_path, whole, engine):
         ("local", signal.SIGINT),
         ("local", signal.SIGTERM),
         pytest.param("ray", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("submitit", signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_sweep_resumes_what_is_missing(tmp_path, whole, engine, end):
@@ -190,11 +192,13 @@ def one_by_one(jobs):
     return map(run_job, jobs)
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", "ray", "submitit"])
 def test_workers_import_users_own_code(tmp_path, engine):
     need(engine)
     specs = [own(seed, name=name) for name in ("at rest", "ALE/Rest-v5") for seed in (0, 1)]
-    outcomes = list(sweep(specs, tmp_path / engine, {"local": local, "ray": on_ray}[engine](2)))
+    outcomes = list(
+        sweep(specs, tmp_path / engine, {"local": local, "ray": on_ray, "submitit": on_submitit}[engine](2))
+    )
     assert [outcome.error for outcome in outcomes] == 4 * [None]
     expected = list(sweep(specs, tmp_path / "here", one_by_one))
     for outcome in expected:
@@ -272,6 +276,35 @@ def test_missing_ray_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'purectrl\[ray\]'"):
         on_ray()
+
+
+def test_missing_submitit_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(InputError, match=r"pip install 'purectrl\[submitit\]'"):
+        on_submitit()
+
+
+def test_a_preempted_job_of_submitit_resumes_its_runs(tmp_path):
+    """The hook returns the same runs, and the run that they continue is the one that was stopped."""
+    need("submitit")
+    job = Job(own(measurements=20), tmp_path / "run")
+    queued = RunGroup(batch=False).checkpoint([job])
+    ((outcome,), again) = queued.function(*queued.args), queued.function(*queued.args)
+    assert outcome.error is None
+    assert outcome.summary == again[0].summary  # the run had finished: nothing is repeated
+
+
+def test_a_failure_keeps_what_submitit_wrote(tmp_path):
+    need("submitit")
+    good, bad = Job(own(0), tmp_path / "good"), Job(own(1), tmp_path / "bad")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "config.json").write_text("{}")  # a directory that holds no run
+    outcomes = {outcome.job.out.name: outcome for outcome in on_submitit(2)([good, bad])}
+    assert outcomes["good"].error is None
+    assert outcomes["bad"].error
+    (folder,) = tmp_path.glob(".submitit-*")
+    assert folder.stat().st_mode & 0o077 == 0
+    assert list(folder.glob("*.out"))
 
 
 def test_ray_reports_no_usage_by_default(monkeypatch):

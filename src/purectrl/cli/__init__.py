@@ -23,7 +23,7 @@ USAGE = """usage: purectrl COMMAND ...
   purectrl label DIR                              a local page for the images that a run with --reward people waits for
   purectrl export DIR --to numpy|onnx|jax         writes the policy to files that need neither JAX nor this package
   purectrl sweep PROBLEM... --algorithms A B --seeds 0:5 --out DIR
-                                                  many runs, on all cores or with --engine ray on a cluster
+                                                  many runs, on all cores or with --engine ray or submitit on a cluster
   purectrl league PROBLEM... --algorithms A B --seeds 0:5 --out DIR
                                                   what each algorithm spends to reach 95 % of the ceiling, in one table
   purectrl report DIR... [--out report.html]      one page that shows and compares all runs in and below DIR

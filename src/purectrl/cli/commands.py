@@ -281,9 +281,10 @@ def _readable(word: str) -> Path:
 
 
 def _engine(name: str, workers: int | None, batch: bool) -> "Engine":
+    from purectrl.runs.submitted import on_submitit
     from purectrl.runs.sweep import local, on_ray
 
-    return {"local": local, "ray": on_ray}[name](workers, batch)
+    return {"local": local, "ray": on_ray, "submitit": on_submitit}[name](workers, batch)
 
 
 def _trackers(names: Sequence[str]) -> "tuple[TrackerKind, ...]":

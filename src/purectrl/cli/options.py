@@ -7,7 +7,7 @@ from typing import Literal
 
 from purectrl.core.settings import Settings
 
-Engines = Literal["local", "ray"]
+Engines = Literal["local", "ray", "submitit"]
 
 
 Trackers = tuple[Literal["tensorboard", "wandb"], ...]
@@ -64,7 +64,7 @@ class SweepOptions(Settings):
     trust: bool = False
     """Allow importing the code, and downloading the weights, that the file of --config names."""
     engine: Engines = "local"
-    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray."""
+    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray. submitit: Slurm."""
     workers: int | None = None
     """Number of runs at the same time; by default one per core."""
     batch: bool = False
@@ -86,7 +86,7 @@ class PaperOptions(Settings):
     quick: bool = False
     """Fewer seeds; each run is the same."""
     engine: Engines = "local"
-    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray."""
+    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray. submitit: Slurm."""
     workers: int | None = None
     """Number of runs at the same time; by default one per core."""
     quiet: bool = False
@@ -114,7 +114,7 @@ class LeagueOptions(Settings):
     update_price: float | None = None
     """Price of a policy update."""
     engine: Engines = "local"
-    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray."""
+    """local: this machine's cores. ray: the cluster that RAY_ADDRESS names, else a local Ray. submitit: Slurm."""
     workers: int | None = None
     """Number of runs at the same time; by default one per core."""
     quiet: bool = False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what these modules import is not needed to refuse a mistype
     from purectrl.runs.spec import RunSpec
 
 
-DEFAULTED = frozenset({"states", "equations"})
+DEFAULTED = frozenset({"states", "equations", "held controls"})
 """Problems that offer no more than this have a default algorithm."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -11,6 +12,7 @@ from purectrl.control.policy import BehaviorPolicy
 from purectrl.core.keys import Key
 from purectrl.core.plan import Plan
 from purectrl.systems.compiled import jax_key
+from purectrl.systems.held_policy import HeldControl, HeldPolicy
 from purectrl.systems.spec import Control, ExploringPolicy
 
 _act: Callable[..., Array] = jax.jit(lambda policy, x, t: policy(x, t))
@@ -24,6 +26,9 @@ def begin_episode(key: Key, plan: Plan, number: int) -> Control:
     The noise of a `BehaviorPolicy` is drawn by NumPy, since steps of an environment are not compiled.
     """
     behavior = plan.policy
+    if isinstance(behavior, HeldPolicy):
+        held = HeldControl(behavior, jax_key(key.child("noise")))
+        return lambda x, t: jnp.asarray(held(x, t))
     if not isinstance(behavior, BehaviorPolicy):
         if not isinstance(behavior, ExploringPolicy):
             return lambda x, t: _act(behavior, np.asarray(x, np.float32), t)
@@ -41,6 +46,8 @@ def begin_episode(key: Key, plan: Plan, number: int) -> Control:
     return control
 
 
-def act(plan: Plan, x: Any, t: float) -> np.ndarray:
-    """The control [k] without exploration noise at state x [d] and time t."""
-    return np.asarray(_act(plan.policy, np.asarray(x, np.float32), t))
+def begin_evaluation(plan: Plan) -> Callable[[Any, float], np.ndarray]:
+    """The control (x [d], t) -> u [k] of an episode without exploration noise."""
+    if isinstance(plan.policy, HeldPolicy):
+        return HeldControl(plan.policy, jax.random.key(0))
+    return lambda x, t: np.asarray(_act(plan.policy, np.asarray(x, np.float32), t))

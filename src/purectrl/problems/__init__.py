@@ -35,6 +35,8 @@ class Entry(NamedTuple):
 def _entry(
     reference: str, about: str, *offers: str, code: tuple[str, ...] = (), weights: tuple[str, ...] = ()
 ) -> Entry:
+    if "states" in offers and not any(offer.endswith("classes") for offer in offers):  # see StateProblem.holds_controls
+        offers = (*offers, "held controls")
     return Entry(f"purectrl.problems.{reference}", about, frozenset(offers), frozenset(code), frozenset(weights))
 
 
@@ -80,6 +82,7 @@ PROBLEMS: dict[str, Entry] = {
         "controlled_costs:chemo_radiotherapy", "shrink a tumour, a scan has a price", "states"
     ),
     "bioreactor": _entry("controlled_costs:bioreactor", "grow a product, an assay has a price", "states"),
+    "lettuce": _entry("greenhouse:lettuce", "grow a crop in a greenhouse, weighing it has a price", "states"),
     "gymnasium": _entry(
         "gymnasium_environments:gymnasium", "any Gymnasium environment, --env", "states", code=("env",)
     ),

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import MeasurementError
 from purectrl.core.keys import Key
@@ -32,6 +33,7 @@ from purectrl.core.plan import Plan
 from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics, Source
 from purectrl.systems.compiled import jax_key
 from purectrl.systems.device import Device, History
+from purectrl.systems.held_policy import HeldControl, HeldPolicy
 from purectrl.systems.spec import ExploringPolicy, StateProblem, StateSpec, return_metrics
 
 EVAL_POINTS = 300
@@ -100,16 +102,19 @@ class DrivenProblem(StateProblem):
     def evaluation(self, plan: Plan, key: Key, episodes: int) -> Evaluation:
         """The same, with the first episodes."""
         times = np.tile(np.linspace(0.0, self.horizon, EVAL_POINTS + 1), (episodes, 1))
-        seen = self._run([lambda z, t: _act(plan.policy, z, t)] * episodes, times)
+        seen = self._run([self._acting(plan.policy, jax.random.key(0)) for _ in range(episodes)], times)
         labels = () if self.device is None else self.device.labels(self.spec.control_dim)
         seen = with_aborts(seen, self.abort_reward)
         return Evaluation(evaluation_metrics(seen, self.horizon, self.abort_reward), seen.first(SHOWN_EPISODES), labels)
 
     def _exploring(self, policy: Any, key: Key, number: int) -> Callable[[Any, Any], Any]:
-        if not isinstance(policy, ExploringPolicy):
-            return lambda z, t: _act(policy, z, t)
         noise_key = jax_key(key.child("episode", number))
+        if not isinstance(policy, ExploringPolicy):
+            return self._acting(policy, noise_key)
         return lambda z, t: _explore(policy, noise_key, number, z, t)
+
+    def _acting(self, policy: Any, key: Array) -> Callable[[Any, Any], Any]:
+        return HeldControl(policy, key) if isinstance(policy, HeldPolicy) else lambda z, t: _act(policy, z, t)
 
     def _run(self, acts: list[Callable[[Any, Any], Any]], times: np.ndarray) -> Measurements:
         episodes, m = times.shape

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from purectrl.control.episodes import act, begin_episode
+from purectrl.control.episodes import begin_episode, begin_evaluation
 from purectrl.core.errors import InputError, UnsupportedError, require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
@@ -80,9 +80,9 @@ class GymnasiumProblem(StateProblem):
     def _play(self, plan: Plan, seed: int) -> list[Step]:
         """The steps of one episode."""
         x, _ = self.env.reset(seed=seed)
-        steps, ended = list[Step](), False
+        steps, ended, act = list[Step](), False, begin_evaluation(plan)
         while not ended and len(steps) < self.eval_steps:
-            u = act(plan, x, len(steps) * self.dt)
+            u = act(x, len(steps) * self.dt)
             following, reward, terminated, truncated, _ = self.env.step(u)
             steps.append(Step(np.asarray(x), np.asarray(u), float(reward)))
             x, ended = following, terminated or truncated
@@ -112,14 +112,14 @@ class GymnasiumProblem(StateProblem):
         """Pictures [steps, height, width, 3] of one episode."""
         frames: list[np.ndarray] = []
         x, _ = env.reset(seed=seed)
-        ended = False
+        ended, act = False, begin_evaluation(plan)
         while not ended and len(frames) < min(self.eval_steps, VIDEO_FRAMES):
             try:
                 frames.append(np.asarray(env.render(), np.uint8))
             except Exception as error:  # a missing package, no display: each environment has its own
                 reason = " ".join(str(error).split())
                 raise UnsupportedError(f"video: {_name(env)} cannot be rendered here: {reason}") from error
-            x, _, terminated, truncated, _ = env.step(act(plan, x, len(frames) * self.dt))
+            x, _, terminated, truncated, _ = env.step(act(x, (len(frames) - 1) * self.dt))
             ended = terminated or truncated
         return np.stack(frames)
 

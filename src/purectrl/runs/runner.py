@@ -214,10 +214,11 @@ def _keep_policy(store: "Store | MemoryStore", problem: Problem, loop: Loop, sta
     """Stores the policy of the newest update, if it is that of a control learner, which is small and seldom updated."""
     if store.path is None or problem.kind != "states":
         return
+    from purectrl.systems.held_policy import HeldPolicy
     from purectrl.systems.spec import ExploringPolicy
 
     plan = loop.learner.policy(state.learner)
-    if isinstance(plan.policy, ExploringPolicy):
+    if isinstance(plan.policy, ExploringPolicy | HeldPolicy):
         store.save_plan(plan, state.ledger.updates)
 
 

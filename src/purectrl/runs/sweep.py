@@ -213,12 +213,12 @@ def _pool(
                         running[pool.submit(compute, waiting[-1])] = waiting[-1]
                     waiting.pop()
                 for future in wait(running, POLL_SECONDS, return_when=FIRST_COMPLETED).done:
-                    for outcome in _outcomes(running.pop(future), future.result):
+                    for outcome in outcomes_of(running.pop(future), future.result):
                         if outcome.summary is not None or not stopped:  # the terminal signals workers, too
                             yield outcome
         except BrokenProcessPool:
             for future, batch in running.items() if not stopped else ():
-                yield from _outcomes(batch, future.result)
+                yield from outcomes_of(batch, future.result)
         finally:
             if running:  # the sweep was stopped, or whoever follows it has failed
                 for worker in multiprocessing.active_children():
@@ -232,7 +232,7 @@ def _kill_workers() -> None:
         worker.kill()
 
 
-def _outcomes(jobs: Sequence[Job], result: Callable[[], list[Outcome]]) -> Iterator[Outcome]:
+def outcomes_of(jobs: Sequence[Job], result: Callable[[], list[Outcome]]) -> Iterator[Outcome]:
     """The outcomes that a worker returned, or that the worker failed (out of memory, a lost node)."""
     try:
         outcomes = result()
@@ -292,7 +292,7 @@ def on_ray(workers: int | None = None, batch: bool = False) -> Engine:
             running = {submit(group): group for group in (batches(jobs, count) if batch else [[job] for job in jobs])}
             while running:
                 (done, *_), _ = ray.wait(list(running))
-                yield from _outcomes(running.pop(done), functools.partial(ray.get, done))
+                yield from outcomes_of(running.pop(done), functools.partial(ray.get, done))
         finally:
             if own_cluster:
                 ray.shutdown()
@@ -306,7 +306,7 @@ def sweep(specs: Sequence[RunSpec], out: Path, engine: Engine, track: Sequence[T
     Main arguments:
         specs: what to run.
         out: directory of the sweep. Runs that it holds already are resumed; finished ones are not repeated.
-        engine: where the runs are computed, `local()` or `on_ray()`.
+        engine: where the runs are computed, `local()`, `on_ray()` or `on_submitit()`.
         track: trackers of every run.
     """
     require(len(specs) > 0, "specs: a sweep needs at least one run")

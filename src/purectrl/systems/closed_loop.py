@@ -1,7 +1,8 @@
 """Episodes of a simulated system under continuous feedback: the true system behind an oracle, and in an evaluation.
 
-The policy acts at every instant, not on the grid of the measurements. The path is computed by the classical Runge-Kutta
-method on a grid that contains every measurement time; process noise is added after each step.
+The policy acts at every instant, not on the grid of the measurements; only a `HeldPolicy` acts at instants of its own. The
+path is computed by the classical Runge-Kutta method on a grid that contains every measurement time; process noise is added
+after each step.
 """
 
 import functools
@@ -19,6 +20,7 @@ from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
 from purectrl.core.plan import Plan
 from purectrl.systems.compiled import pad_rows
+from purectrl.systems.held_policy import HeldPolicy, held_path
 from purectrl.systems.integration import runge_kutta_step
 from purectrl.systems.spec import episode_control
 
@@ -79,20 +81,19 @@ def closed_loop_rollouts(
 
     def episode(key: Array, policy: Any, number: Array, times: Array) -> tuple[Array, ...]:
         start_key, noise_key, path_key = jax.random.split(key, 3)
-        act = episode_control(policy, noise_key, number)
         times = times if drift_step is None else jnp.concatenate([times, times + drift_step])
+        if isinstance(policy, HeldPolicy):
+            x, u = held_path(system, policy, (start_key, noise_key, path_key), times, end, diffusion, max_step)
+            return _with_rewards(system, x, u, drift_step)
+        act = episode_control(policy, noise_key, number)
         nodes = jnp.concatenate([grid, times])
         order = jnp.argsort(nodes)
         rate = lambda x, t: system.drift(x, act(x, t))  # noqa: E731
         increments = diffusion * jax.random.normal(path_key, (len(nodes), system.state_dim)) if diffusion else None
         states = _path(rate, system.sample_initial_state(start_key), nodes[order], increments)
         x = states[jnp.argsort(order)[len(grid) :]]
-        if drift_step is None:
-            u = jax.vmap(act)(x, times)
-            return x, u, system.reward(x, u)
-        (x, after), now = jnp.split(x, 2), jnp.split(times, 2)[0]
-        u = jax.vmap(act)(x, now)
-        return x, u, system.reward(x, u), (after - x) / drift_step
+        measured = len(times) if drift_step is None else len(times) // 2
+        return _with_rewards(system, x, jax.vmap(act)(x[:measured], times[:measured]), drift_step)
 
     @jax.jit
     def batch(key_data: Array, policy: Any, numbers: Array, times: Array) -> tuple[Array, ...]:
@@ -102,10 +103,20 @@ def closed_loop_rollouts(
     def rollout(key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         rows = np.arange(len(times)), np.asarray(times, np.float32)
         run = lambda *rows: batch(key.jax_key_data(), plan.policy, *rows)  # noqa: E731
-        x, u, r, *y = pad_rows(run, *rows, sizes=batch_sizes)
+        sizes = (1, *batch_sizes) if isinstance(plan.policy, HeldPolicy) else batch_sizes  # its decisions are expensive
+        x, u, r, *y = pad_rows(run, *rows, sizes=sizes)
         return Measurements(times, x, u, *y, r=r)
 
     return rollout
+
+
+def _with_rewards(system: SimulatedSystem, x: Array, u: Array, drift_step: float | None) -> tuple[Array, ...]:
+    """States, controls, rewards and, from the states `drift_step` seconds later in the second half of x, drifts."""
+    if drift_step is None:
+        return x, u, system.reward(x, u)
+    x, after = jnp.split(x, 2)
+    u = u[: len(x)]
+    return x, u, system.reward(x, u), (after - x) / drift_step
 
 
 def _path(rate: Callable[[Array, Array], Array], start: Array, times: Array, increments: Array | None) -> Array:

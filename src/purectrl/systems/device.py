@@ -36,7 +36,7 @@ from purectrl.core.plan import Plan
 from purectrl.systems.closed_loop import BATCH_SIZES, SimulatedSystem
 from purectrl.systems.compiled import pad_rows
 from purectrl.systems.integration import runge_kutta_step
-from purectrl.systems.spec import episode_control
+from purectrl.systems.spec import episode_decisions
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _compiled(
 
     def episode(key: Array, policy: Any, number: Array) -> tuple[Array, ...]:
         start_key, noise_key, path_key, sensor_key = jax.random.split(key, 4)
-        act = episode_control(policy, noise_key, number)
+        memory, decide = episode_decisions(policy, noise_key, number)
         start = system.sample_initial_state(start_key)
         kicks = jnp.sqrt(h) * diffusion * jax.random.normal(path_key, (ticks, substeps, system.state_dim))
         errors = std * jax.random.normal(sensor_key, (ticks + 1, len(device.observed)))
@@ -148,11 +148,11 @@ def _compiled(
             return past[0, observed] + error
 
         def tick(carry: tuple, inputs: tuple) -> tuple:
-            past, commands, seen, used = carry
+            past, commands, seen, used, memory = carry
             k, kick, error = inputs
             seen = jnp.concatenate([observe(past, error)[None], seen[:-1]])
             z = jnp.concatenate([seen.ravel(), used.ravel()])
-            u = act(z, k * device.period)
+            u, memory = decide(memory, z, k * device.period)
             x = past[-1]
             reward = system.reward(x, u)
 
@@ -164,7 +164,7 @@ def _compiled(
 
             (_, past, commands), _ = jax.lax.scan(substep, (x, past, commands), kick)
             used = jnp.concatenate([u[None], used])[: device.history - 1]
-            return (past, commands, seen, used), (z, u, reward, x)
+            return (past, commands, seen, used, memory), (z, u, reward, x)
 
         first = start[observed] + errors[0]
         carry = (
@@ -172,9 +172,10 @@ def _compiled(
             jnp.broadcast_to(rest, (late_actuator + 1, *rest.shape)),
             jnp.broadcast_to(first, (device.history, *first.shape)),
             jnp.broadcast_to(rest, (device.history - 1, *rest.shape)),
+            memory,
         )
         inputs = jnp.arange(ticks, dtype=jnp.float32), kicks, errors[:-1]
-        (past, _, seen, used), (z, u, r, x) = jax.lax.scan(tick, carry, inputs)
+        (past, _, seen, used, _), (z, u, r, x) = jax.lax.scan(tick, carry, inputs)
         last = jnp.concatenate([jnp.concatenate([observe(past, errors[-1])[None], seen[:-1]]).ravel(), used.ravel()])
         z, x = jnp.concatenate([z, last[None]]), jnp.concatenate([x, past[-1:]])
         if device.terminated is None:

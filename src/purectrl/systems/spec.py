@@ -17,6 +17,7 @@ from purectrl.core.measurement import Measurements
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Criterion, Metrics, Problem
 from purectrl.core.samplers import Sampler
+from purectrl.systems.held_policy import HeldControl, HeldPolicy
 from purectrl.systems.mechanical import MechanicalSystem
 
 Control = Callable[[Any, Any], Array]
@@ -169,6 +170,19 @@ def episode_control(policy: Any, key: Array, episode: Any) -> Control:
     return policy.explore(key, episode) if isinstance(policy, ExploringPolicy) else policy
 
 
+def episode_decisions(
+    policy: Any, key: Array, episode: Any
+) -> tuple[Any, Callable[[Any, Array, Any], tuple[Array, Any]]]:
+    """The first memory of an episode in discrete time, and (memory, x [d], t) -> (u [k], next memory).
+
+    Of a `HeldPolicy` they are its own; other policies remember nothing.
+    """
+    if isinstance(policy, HeldPolicy):
+        return policy.begin(key), policy.decide
+    act = episode_control(policy, key, episode)
+    return (), lambda memory, x, t: (act(x, t), memory)
+
+
 def without_noise(plan: Plan) -> Plan:
     """`plan` without exploration noise, for evaluations."""
     return Plan(plan.policy.without_noise(), plan.initial) if isinstance(plan.policy, ExploringPolicy) else plan
@@ -196,6 +210,8 @@ class StateProblem(Problem, abc.ABC):
 
     kind: ClassVar[str] = "states"
     default_algorithm: ClassVar[str | None] = "pure-auto"
+    holds_controls: ClassVar[bool] = True
+    """Whether it executes a `HeldPolicy`; otherwise policies are functions of state and time."""
     spec: StateSpec
 
     @property
@@ -223,11 +239,17 @@ class StateProblem(Problem, abc.ABC):
 def policy_function(problem: StateProblem, plan: Plan) -> Callable[..., np.ndarray]:
     """The policy of `plan` without exploration noise, for use outside of a run; see `StateProblem.controller`.
 
-    It is compiled for one state when this function returns, and for a batch of states at the first call with its shape.
+    It is compiled for one state when this function returns, and for a batch of states at the first call with its shape. A
+    policy with memory (`HeldControl`) is called with increasing times and begins anew at time zero.
     """
     spec = problem.spec
     d, low, high = spec.state_dim, *np.asarray((spec.control_low, spec.control_high), np.float32)
-    act = jax.jit(jnp.vectorize(lambda x, t: jnp.clip(plan.policy(x, t), low, high), signature="(d),()->(k)"))
+    act: Callable[[Any, Any], Any] = jax.jit(
+        jnp.vectorize(lambda x, t: jnp.clip(plan.policy(x, t), low, high), signature="(d),()->(k)")
+    )
+    if isinstance(plan.policy, HeldPolicy):
+        held = HeldControl(plan.policy, jax.random.key(0))
+        act = lambda x, t: np.clip(held(x, t), low, high)  # noqa: E731
 
     def policy(x: Any, t: Any = 0.0) -> np.ndarray:
         """The control at state x and time t."""

@@ -157,6 +157,7 @@ class TheoryProblem(StateProblem):
     """
 
     default_algorithm: ClassVar[str | None] = None
+    holds_controls: ClassVar[bool] = False  # the gap of a policy is computed on thousands of paths
     name: str
     system: System
     spec: StateSpec
