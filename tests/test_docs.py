@@ -232,6 +232,7 @@ def own_words(page):
 OTHER_FLAGS = {
     "--only",
     "--help",
+    "--version",
     "--local-dir",
     "--include",
     "--exclude",
