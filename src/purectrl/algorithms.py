@@ -204,10 +204,11 @@ def sac(problem: Problem | None = None) -> Algorithm:
 
 
 def _held_steps(problem: Problem | None) -> Windows:
-    """Every step of the episode: those of a problem in discrete time, 0.1 s of a mechanical system, else a hundredth."""
+    """Every step of the episode: those of a problem in discrete time, else a hundredth of it, and at most 0.1 s of a
+    mechanical system."""
     horizon, grid = (50.0, None) if problem is None else (problem.horizon, problem.time_grid)
-    mechanical = getattr(getattr(problem, "spec", None), "mechanics", None) is not None and horizon >= 10.0
-    step = grid or (0.1 if mechanical else horizon / 100)
+    mechanical = getattr(getattr(problem, "spec", None), "mechanics", None) is not None
+    step = grid or min(horizon / 100, 0.1 if mechanical else horizon)
     points = max(2, int(horizon / step + 1e-9))
     return Windows(count=1, length=points * step, step=step, from_start=True)
 

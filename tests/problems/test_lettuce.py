@@ -1,5 +1,6 @@
 """The greenhouse: rates at rest, conservation, weather from a file, prices."""
 
+import os
 from pathlib import Path
 
 import jax
@@ -97,6 +98,16 @@ def test_a_weather_file_is_read_from_its_first_day_on(tmp_path):
     file.write_text("a,b\n")
     with pytest.raises(InputError, match="cannot be read as a table of numbers"):
         read_weather(file, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "absent"])
+def test_a_weather_that_is_not_a_file_is_refused_at_once(tmp_path, kind):
+    """The config of somebody else's run names it: a pipe would never end, a device would fill the memory."""
+    place = Path("/dev/zero") if kind == "device" else tmp_path / "weather"
+    if kind == "pipe":
+        os.mkfifo(place)
+    with pytest.raises(InputError, match=r"weather: .* cannot be read"):
+        read_weather(place, 0.0, 1.0)
 
 
 def test_rates_and_weather_are_those_of_another_implementation():

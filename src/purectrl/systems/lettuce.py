@@ -43,7 +43,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from purectrl.core.errors import InputError, require
+from purectrl.core.errors import InputError, StoreError, require
+from purectrl.core.io import read_bytes
 
 DAY = 86_400.0
 """Seconds."""
@@ -94,6 +95,8 @@ def synthetic_weather(days: float, step: float = 1 / 48) -> Weather:
     return Weather(step, np.stack([radiation, np.full(len(t), 7.3e-4), warmth, vapour], axis=1))
 
 
+MAX_BYTES = 100 * 2**20
+"""Larger files of weather are not read."""
 COLUMNS = 6
 """Of a weather file: seconds, radiation, temperature, relative humidity in %, wind, carbon dioxide in ppm."""
 
@@ -106,11 +109,13 @@ def read_weather(path: Path, first_day: float, days: float) -> Weather:
         first_day: days from the first row of the file on.
         days: length.
     """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            table = np.array([[float(number) for number in row] for row in csv.reader(file)])
-    except (OSError, ValueError) as error:
-        raise InputError(f"weather: {path} cannot be read as a table of numbers: {error}") from None
+    try:  # the config of somebody else's run may name any file: a pipe, a device, a secret
+        lines = read_bytes(path, MAX_BYTES, follow=True).decode().splitlines()
+        table = np.array([[float(number) for number in row] for row in csv.reader(lines)])
+    except (OSError, StoreError) as error:
+        raise InputError(f"weather: {path} cannot be read: {error}") from None
+    except ValueError:
+        raise InputError(f"weather: {path} cannot be read as a table of numbers") from None
     require(
         table.ndim == 2 and len(table) > 1 and table.shape[1] == COLUMNS and bool(np.isfinite(table).all()),
         f"weather: {path} has the shape {table.shape}, expected rows of {COLUMNS} finite numbers: seconds, radiation, "
