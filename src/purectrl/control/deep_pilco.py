@@ -29,7 +29,7 @@ from jaxtyping import Float
 from purectrl.control.deep_pilco_settings import DeepPilco, ParticleSettings
 from purectrl.control.divergence import MAX_RELATIVE_SIZE, finite, relative_weight_norm
 from purectrl.control.dynamics import DynamicsModel
-from purectrl.control.imagination import ImaginationModel, Imagined, Region, clip_state_gradient, planned_reward
+from purectrl.control.imagination import ImaginationModel, Imagined, Region, bounded_state, planned_reward
 from purectrl.control.integrate import euler
 from purectrl.control.pets import random_control, transition_data, transition_model
 from purectrl.control.policy import Actor
@@ -96,8 +96,7 @@ def particle_return(
     clip, gap = plan.state_grad_clip / math.prod(x.shape[:-1]), jnp.full((*x.shape[:-1], 1), period)
 
     def advance(x: Array, key: Array) -> tuple[Array, Imagined]:
-        x = clip_state_gradient(x, clip)
-        x = x + jax.lax.stop_gradient(jnp.clip(x, -2 * limits, 2 * limits) - x)
+        x = bounded_state(x, limits, clip)
         z = actor.before_tanh(x)
         u = actor.squash(z)
         x = euler(lambda x, s: model.drift(x, u), x, gap)

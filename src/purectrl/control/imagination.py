@@ -153,6 +153,13 @@ def _clip_backward(limit: float, _: None, gradient: Array) -> tuple[Array]:
 clip_state_gradient.defvjp(lambda x, limit: (x, None), _clip_backward)
 
 
+def bounded_state(x: Array, limits: Array, gradient_limit: float) -> Array:
+    """x [..., d] with a clipped gradient; beyond twice the limits the state is clipped, but its gradient is not: with a zero
+    gradient the policy could not learn to return."""
+    x = clip_state_gradient(x, gradient_limit)
+    return x + jax.lax.stop_gradient(jnp.clip(x, -2 * limits, 2 * limits) - x)
+
+
 def imagine(
     plan: PlanSettings,
     integrate: Integrator,
@@ -162,17 +169,12 @@ def imagine(
     noise: Array,
     limits: Array,
 ) -> Imagined:
-    """Rolls the actor out under the model from `starts` [members, rows, d], with `noise` [steps, members, rows, k].
-
-    A state beyond twice the limits is clipped, but its gradient is not: with a zero gradient the policy could not learn to
-    return.
-    """
+    """Rolls the actor out under the model from `starts` [members, rows, d], with `noise` [steps, members, rows, k]."""
     limit = plan.state_grad_clip / math.prod(starts.shape[:-1])
     gap = jnp.full((*starts.shape[:-1], 1), plan.step)
 
     def advance(x: Array, noise: Array) -> tuple[Array, Imagined]:
-        x = clip_state_gradient(x, limit)
-        x = x + jax.lax.stop_gradient(jnp.clip(x, -2 * limits, 2 * limits) - x)
+        x = bounded_state(x, limits, limit)
         z = actor.before_tanh(x) + noise
         u = actor.squash(z)
         x = integrate(lambda x, s: model.drift(x, u), x, gap)
@@ -191,16 +193,26 @@ def planned_reward(task: TaskModel, seen: Imagined, limits: Array) -> Array:
 
 def control_noise(plan: PlanSettings, key: Array, shape: tuple[int, ...]) -> Array:
     """An Ornstein-Uhlenbeck process in time for each row, [steps, members, rows, k], with a size drawn for each row."""
-    first_key, steps_key, size_key = jax.random.split(key, 3)
     keep = math.exp(-plan.step / plan.noise_time)
-    kicks = math.sqrt(1 - keep**2) * jax.random.normal(steps_key, shape)
+    return ornstein_uhlenbeck(key, shape, keep, math.sqrt(1 - keep**2), plan.noise)
+
+
+def ornstein_uhlenbeck(
+    key: Array, shape: tuple[int, ...], keep: float | Array, kick: float | Array, size: float
+) -> Array:
+    """A stationary process z ← keep · z + kick · ε along the first axis of `shape` = [steps, members, rows, k].
+
+    Each row is multiplied by a number that is uniform between zero and `size`.
+    """
+    first_key, steps_key, size_key = jax.random.split(key, 3)
+    kicks = kick * jax.random.normal(steps_key, shape)
 
     def advance(z: Array, kick: Array) -> tuple[Array, Array]:
         z = keep * z + kick
         return z, z
 
     _, noise = jax.lax.scan(advance, jax.random.normal(first_key, shape[1:]), kicks)
-    return plan.noise * jax.random.uniform(size_key, (1, *shape[1:-1], 1)) * noise
+    return size * jax.random.uniform(size_key, (1, *shape[1:-1], 1)) * noise
 
 
 def imagined_test(

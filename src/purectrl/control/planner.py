@@ -28,7 +28,14 @@ from jax import Array
 from jaxtyping import Float
 
 from purectrl.control.auto_settings import RoundSettings
-from purectrl.control.imagination import ImaginationModel, Imagined, TaskModel, clip_state_gradient, planned_reward
+from purectrl.control.imagination import (
+    ImaginationModel,
+    Imagined,
+    TaskModel,
+    clip_state_gradient,
+    ornstein_uhlenbeck,
+    planned_reward,
+)
 from purectrl.control.integrate import Integrator
 from purectrl.control.networks import Layer, mlp
 from purectrl.control.policy import Actor, Critic
@@ -224,16 +231,8 @@ def td_targets(settings: RoundSettings, rewards: Array, values: Array, step: Any
 
 def _smooth_noise(settings: RoundSettings, key: Array, shape: tuple[int, ...], scales: TimeScales) -> Array:
     """An Ornstein-Uhlenbeck process for each row [steps, members, rows, k], with a size drawn for each row."""
-    first_key, steps_key, size_key = jax.random.split(key, 3)
     keep = jnp.exp(-scales.step / scales.noise)
-    kicks = jnp.sqrt(1 - keep**2) * jax.random.normal(steps_key, shape)
-
-    def advance(z: Array, kick: Array) -> tuple[Array, Array]:
-        z = keep * z + kick
-        return z, z
-
-    _, noise = jax.lax.scan(advance, jax.random.normal(first_key, shape[1:]), kicks)
-    return settings.noise * jax.random.uniform(size_key, (1, *shape[1:-1], 1)) * noise
+    return ornstein_uhlenbeck(key, shape, keep, jnp.sqrt(1 - keep**2), settings.noise)
 
 
 def _train_step(
