@@ -87,7 +87,7 @@ def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):
 )
 def test_otherwise_an_update_is_due(learner, monkeypatch, promised, converged, good, best):
     broken = promises(learner, monkeypatch, promised, 0.8)
-    before = state_of(learner, converged=converged, good=good, champion_return=best)
+    before = state_of(learner, converged=converged, good=good, champion_return=best, champion_episodes=1)
     excess, state = broken.excess_loss(before, data(), Key.from_seed(0))
     assert excess.drift >= 1
     assert not learner.finished(state)
@@ -132,16 +132,31 @@ def test_random_exploration_is_always_followed_by_an_update(learner):
 
 
 def test_the_champion_is_the_policy_that_measured_best_and_its_episodes_are_averaged(learner):
-    first = _crown(state_of(learner), 0.5)
+    first = _crown(state_of(learner), 0.5, better=True)
     assert (first.champion_return, first.champion_episodes, first.executes_champion) == (0.5, 1, True)
-    again = _crown(first, 0.7)
+    again = _crown(first, 0.7, better=False)
     assert (again.champion_return, again.champion_episodes) == (pytest.approx(0.6), 2)
     other = learner.init(Key.from_seed(5)).actor
-    worse = _crown(again._replace(actor=other, executes_champion=False), 0.55)
+    worse = _crown(again._replace(actor=other, executes_champion=False), 0.55, better=False)
     assert worse.champion is first.actor
-    better = _crown(again._replace(actor=other, executes_champion=False), 0.65)
+    better = _crown(again._replace(actor=other, executes_champion=False), 0.65, better=False)
     assert better.champion is other
     assert better.champion_episodes == 1
+
+
+@pytest.mark.parametrize(("rival", "crowned"), [(0.5, True), (0.7, False)])
+def test_returns_from_different_initial_states_are_compared_by_what_the_champion_promises(
+    learner, monkeypatch, rival, crowned
+):
+    """The champion measured 0.9 from a good initial state; from that of the last episode it promises `rival`."""
+    champion, new = (learner.init(Key.from_seed(seed)).actor for seed in (5, 6))
+    monkeypatch.setattr(
+        AutoLearner, "_promise", lambda _, state, actor, seen: (rival if actor is champion else 0.6, 0.61)
+    )
+    before = state_of(learner, champion=champion, champion_return=0.9, champion_episodes=1, converged=True, good=True)
+    _, state = learner.excess_loss(before._replace(actor=new), data(), Key.from_seed(0))
+    assert (state.champion is new) == crowned
+    assert learner.finished(state) == crowned
 
 
 def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
@@ -226,7 +241,7 @@ def test_a_promise_is_what_the_model_predicts_at_the_measured_times(learner):
     state = state_of(learner)
     times = np.arange(M)[None] * 0.1
     seen = problem().rollout(Key.from_seed(3), learner.policy(state), times)
-    promised, measured = learner._promise(state, seen)
+    promised, measured = learner._promise(state, state.actor, seen)
     assert promised == pytest.approx(measured, abs=0.02)
     other = state._replace(actor=jax.tree.map(lambda a: 3 * a, state.actor))
     assert learner._promise(other, seen)[0] != pytest.approx(promised, abs=1e-6)

@@ -13,6 +13,7 @@ from purectrl.control.integrate import midpoint_in
 from purectrl.control.known_equations import EquationsModel, KnownDynamics
 from purectrl.control.planner import (
     DISCOUNT_UNITS,
+    Draws,
     Normalized,
     PlanRegion,
     draw_starts,
@@ -120,14 +121,28 @@ def test_starts_are_shared_out_and_those_near_the_goal_have_all_sizes():
     system = cart(start=0.0)
     goals = jnp.array([[100.0, 0.0]])
     region = region_of(system)._replace(goals=goals, states=jnp.full((50, 2), -300.0))
-    starts = draw_starts(
-        settings, jax.random.key(0), EquationsModel(jnp.ones(()), system).task, region, 200 + jnp.zeros((1000, 2))
-    )
+    draws = jax.tree.map(lambda drawn: drawn[0], Draws.of(settings, 1, spec(system), jax.random.key(0), steps=1))
+    starts = draw_starts(settings, draws, jnp.zeros((4, 2)), region, 200 + jnp.zeros((1000, 2)))
     x = np.asarray(starts[:, 0])
     assert [(x == 0).sum(), (np.abs(x - 100) < 50).sum(), (x == 200).sum(), (x == -300).sum()] == [200, 500, 200, 100]
     sizes = np.abs(np.asarray(starts)[np.abs(x - 100) < 50] - goals[0]).max(axis=1)
     assert np.quantile(sizes, 0.1) < 0.05
     assert np.quantile(sizes, 0.9) > 0.5
+
+
+def test_random_numbers_have_their_distributions_and_differ_from_step_to_step():
+    settings = RoundSettings(batch_size=64, ensemble_size=2, critic_steps=2, critic_batch_size=50)
+    draws = Draws.of(settings, 3, spec(cart()), jax.random.key(0), steps=40)
+    assert draws.members.shape == (40, 3)
+    assert draws.kicks.shape == (40, settings.rollout_steps, 2, 32, 1)
+    assert draws.critic.shape == (40, 2, 50)
+    for uniform in (draws.critic, draws.order):
+        numbers = np.sort(np.asarray(uniform).ravel())
+        assert np.abs(numbers - np.linspace(0, 1, len(numbers))).max() < 1.7 / len(numbers) ** 0.5  # Kolmogorov
+    normal = np.asarray(draws.kicks)
+    assert normal.mean() == pytest.approx(0, abs=4 / normal.size**0.5)
+    assert normal.var() == pytest.approx(1, abs=6 / normal.size**0.5)
+    assert abs(np.corrcoef(normal[0].ravel(), normal[1].ravel())[0, 1]) < 0.15
 
 
 def test_an_imagined_test_of_a_known_decay_has_its_mean():

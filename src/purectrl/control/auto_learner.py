@@ -10,10 +10,9 @@ b₀, b₁   random_reward, best_reward  mean of b under random controls, and th
 
 After each episode the promise of the executed policy is compared with what was measured, at the same times and from
 the same initial state. If they agree and planning had converged to a good policy, nothing is left to learn, and the run
-ends. Otherwise the model is fitted to all data and the policy is planned in rounds. The champion, the executed policy
-with the highest measured return, competes in the new model: another policy is executed only if it is better there. If
-none is found although the champion is not good, planning starts once more from untrained networks. The champion is
-returned.
+ends. Otherwise the model is fitted to all data and the policy is planned in rounds. The champion, the best executed
+policy by measured returns, competes in the new model: another policy is executed only if it is better there. If none is
+found although the champion is not good, planning starts once more from untrained networks. The champion is returned.
 """
 
 import time
@@ -73,7 +72,7 @@ class AutoState(NamedTuple):
     """The policy that the next episode executes."""
     critic: Critic
     champion: Actor
-    """The executed policy with the highest measured return."""
+    """The best executed policy, by measured returns."""
     champion_critic: Critic
     feature_mean: Array
     """What planning subtracts from the features [features]."""
@@ -203,15 +202,18 @@ class AutoLearner:
     def excess_loss(self, state: AutoState, data: Dataset, key: Key) -> tuple[ExcessLoss, AutoState]:
         """The difference of promised and measured return in units of the tolerance; at least one if an update is due.
 
-        The executed policy becomes the champion if it measured best. The run ends if the promise was kept and planning had
-        converged to a good policy. If the policy is not good, the planner may be stuck: an update tries once more. The run
-        also ends with the champion if no other policy could be executed any more.
+        The executed policy becomes the champion if it measured best, or if its promise was kept and it measured more than
+        the champion promises from the same initial state: returns from different initial states do not compare. The run ends
+        if the promise was kept and planning had converged to a good policy. If the policy is not good, the planner may be
+        stuck: an update tries once more. The run also ends with the champion if no other policy could be executed any more.
         """
         if not state.use_actor:
             return ExcessLoss(np.inf, np.inf), state
-        promised, measured = self._promise(state, data.all)
+        promised, measured = self._promise(state, state.actor, data.all)
         excess = abs(promised - measured) / (self.tolerance * state.scale)
-        state = _crown(state._replace(promised=promised, measured=measured), measured)
+        state = state._replace(promised=promised, measured=measured)
+        rival = self._promise(state, state.champion, data.all)[0] if state.champion_episodes else -np.inf
+        state = _crown(state, measured, better=excess < 1 and measured > rival)
         if excess < 1 and state.converged and state.good and state.executes_champion:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
         elif self._spent(data) and state.executes_champion:
@@ -224,8 +226,8 @@ class AutoLearner:
         """Whether the budget has no room for another episode."""
         return data.all.total + self.m > self.capacity
 
-    def _promise(self, state: AutoState, seen: Measurements) -> tuple[float, float]:
-        """Imagined and measured return of the last episode, over the measured times without noise."""
+    def _promise(self, state: AutoState, actor: Actor, seen: Measurements) -> tuple[float, float]:
+        """What is imagined for `actor` in the last episode, and what was measured, over the measured times without noise."""
         step, limit = state.measurement_step, self.plan.test_steps
         end = min(QUIET_SHARE * self.horizon, limit * step)
         quiet = (seen.t[-1] < end) & seen.valid[-1]
@@ -235,7 +237,7 @@ class AutoLearner:
         start = jnp.asarray(seen.x[-1, 0], jnp.float32)
         rewards = np.asarray(
             imagined_rewards(
-                self.plan, self.dynamics.integrate, without_unseen_ends(state.model, seen), state.actor, start, step
+                self.plan, self.dynamics.integrate, without_unseen_ends(state.model, seen), actor, start, step
             )
         )
         imagined = np.interp(t, (np.arange(limit) + 0.5) * step, rewards)
@@ -402,13 +404,13 @@ class AutoLearner:
         return state._replace(stalled=stalled, best_imagined=max(imagined, state.best_imagined))
 
 
-def _crown(state: AutoState, measured: float) -> AutoState:
-    """The state after the executed policy measured this return."""
+def _crown(state: AutoState, measured: float, better: bool) -> AutoState:
+    """The state after the executed policy measured this return, and was or was not better than the champion's promise."""
     if state.executes_champion:
         count = state.champion_episodes + 1
         mean = (state.champion_episodes * state.champion_return + measured) / count
         return state._replace(champion_return=mean, champion_episodes=count)
-    if measured <= state.champion_return:
+    if measured <= state.champion_return and not better:
         return state
     return state._replace(
         champion=state.actor,

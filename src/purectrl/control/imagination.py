@@ -194,25 +194,20 @@ def planned_reward(task: TaskModel, seen: Imagined, limits: Array) -> Array:
 def control_noise(plan: PlanSettings, key: Array, shape: tuple[int, ...]) -> Array:
     """An Ornstein-Uhlenbeck process in time for each row, [steps, members, rows, k], with a size drawn for each row."""
     keep = math.exp(-plan.step / plan.noise_time)
-    return ornstein_uhlenbeck(key, shape, keep, math.sqrt(1 - keep**2), plan.noise)
-
-
-def ornstein_uhlenbeck(
-    key: Array, shape: tuple[int, ...], keep: float | Array, kick: float | Array, size: float
-) -> Array:
-    """A stationary process z ← keep · z + kick · ε along the first axis of `shape` = [steps, members, rows, k].
-
-    Each row is multiplied by a number that is uniform between zero and `size`.
-    """
     first_key, steps_key, size_key = jax.random.split(key, 3)
-    kicks = kick * jax.random.normal(steps_key, shape)
+    kicks, first = jax.random.normal(steps_key, shape), jax.random.normal(first_key, shape[1:])
+    size = jax.random.uniform(size_key, (1, *shape[1:-1], 1))
+    return plan.noise * size * ornstein_uhlenbeck(first, math.sqrt(1 - keep**2) * kicks, keep)
+
+
+def ornstein_uhlenbeck(first: Array, kicks: Array, keep: float | Array) -> Array:
+    """z_i = keep · z_{i−1} + kick_i from z_0 = `first` [...], for kicks [steps, ...] -> [steps, ...]."""
 
     def advance(z: Array, kick: Array) -> tuple[Array, Array]:
         z = keep * z + kick
         return z, z
 
-    _, noise = jax.lax.scan(advance, jax.random.normal(first_key, shape[1:]), kicks)
-    return size * jax.random.uniform(size_key, (1, *shape[1:-1], 1)) * noise
+    return jax.lax.scan(advance, first, kicks)[1]
 
 
 def imagined_test(

@@ -16,6 +16,7 @@ the policy worse in the model.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,13 +26,13 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from purectrl.control.auto_settings import RoundSettings
 from purectrl.control.imagination import (
     ImaginationModel,
     Imagined,
-    TaskModel,
     clip_state_gradient,
     ornstein_uhlenbeck,
     planned_reward,
@@ -39,7 +40,7 @@ from purectrl.control.imagination import (
 from purectrl.control.integrate import Integrator
 from purectrl.control.networks import Layer, mlp
 from purectrl.control.policy import Actor, Critic
-from purectrl.control.termination import survival
+from purectrl.control.termination import Survival, survival
 from purectrl.control.time_scales import TimeScales
 from purectrl.systems.spec import StateSpec
 
@@ -48,6 +49,10 @@ DISCOUNT_UNITS = 5.0
 SMALLEST_DISTANCE = 0.01
 """Distances from rewarded states are between this and one, in units of the spread of the data, uniform in their
 logarithm."""
+QUICK_TO_COMPILE = {"xla_backend_optimization_level": 1}
+"""On a CPU this compiles in two thirds of the time, and a round takes at most a tenth longer."""
+INITIAL_STATES = 1024
+"""Samples of x(0) per round, of which each step draws some."""
 
 
 class PlanRegion(NamedTuple):
@@ -181,34 +186,106 @@ def imagined_test(
 
 
 class TrainState(NamedTuple):
-    """What one step passes to the next."""
+    """What one step passes to the next. Networks are vectors of parameters: one array compiles faster than six."""
 
-    actor: Normalized
-    critic: Normalized
-    target: Normalized
+    actor: Array
+    """[parameters]."""
+    critic: Array
+    """[parameters]."""
+    target: Array
+    """The slowly following critic that targets are computed with [parameters]."""
     actor_moments: Any
     critic_moments: Any
     rollout_ends: Array
     """Where the last rollouts ended [rows, d]."""
 
 
-def draw_starts(
-    settings: RoundSettings, key: Array, task: TaskModel, region: PlanRegion, rollout_ends: Array
-) -> Float[Array, "rows d"]:
-    """Initial states of rollouts in random order: initial, near rewarded states, ends of rollouts, any measured states."""
-    rows, d = settings.batch_size, rollout_ends.shape[-1]
+class Draws(NamedTuple):
+    """The random numbers of one step.
+
+    All of them, for many steps, come from two calls of the generator: each call is compiled anew, and takes as long as
+    a part of the rollout.
+    """
+
+    initial: Array
+    """Which initial states to begin in [initial], uniform in [0, 1) as all numbers but those that are said to be normal."""
+    goals: Array
+    """Which rewarded states to begin near [near]."""
+    distance: Array
+    """How near [near, 1]."""
+    measured: Array
+    """Which measured states to begin in [measured]."""
+    order: Array
+    """The rollouts in random order [rows]."""
+    members: Array
+    """The members in random order [members of the model]."""
+    noise_size: Array
+    """The size of the noise on the controls [1, members, rows of a member, 1]."""
+    critic: Array
+    """Which imagined states the critic is fitted to [critic steps, critic batch size]."""
+    offset: Array
+    """Where, seen from a rewarded state; normal [near, d]."""
+    first_noise: Array
+    """The noise on the first controls; normal [members, rows of a member, k]."""
+    kicks: Array
+    """Its changes; normal [steps, members, rows of a member, k]."""
+
+    @classmethod
+    def of(cls, settings: RoundSettings, model_members: int, spec: StateSpec, key: Array, steps: int) -> "Draws":
+        """The random numbers of `steps` steps, which are the first axis of each array."""
+        members = min(settings.ensemble_size, model_members)
+        rows, each = settings.batch_size, (members, settings.batch_size // members)
+        initial, near, ends = _shares(settings)
+        uniform = (initial,), (near,), (near, 1), (rows - initial - near - ends,), (rows,), (model_members,)
+        uniform += (1, *each, 1), (settings.critic_steps, settings.critic_batch_size)
+        noise = *each, spec.control_dim
+        normal = (near, spec.state_dim), noise, (settings.rollout_steps, *noise)
+        uniform_key, normal_key = jax.random.split(key)
+        drawn = jax.random.uniform(uniform_key, (steps, _count(uniform)))
+        return cls(*_cut(drawn, uniform), *_cut(jax.random.normal(normal_key, (steps, _count(normal))), normal))
+
+
+def _count(shapes: tuple[tuple[int, ...], ...]) -> int:
+    return sum(map(math.prod, shapes))
+
+
+def _cut(block: Array, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
+    """Arrays [n, *shape] for each shape, from one block [n, numbers]."""
+    ends = list(itertools.accumulate(map(math.prod, shapes)))
+    parts = jnp.split(block, ends[:-1], axis=1)
+    return [part.reshape(len(block), *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _shares(settings: RoundSettings) -> tuple[int, int, int]:
+    """Rollouts that begin in initial states, near rewarded states, and where earlier ones ended."""
     shares = settings.initial_share, settings.goal_share, settings.rollout_end_share
-    initial, near, ends = (int(share * rows) for share in shares)
-    keys = jax.random.split(key, 6)
-    centres = region.goals[jax.random.randint(keys[0], (near,), 0, len(region.goals))]
-    size = jnp.exp(jax.random.uniform(keys[1], (near, 1), minval=math.log(SMALLEST_DISTANCE), maxval=0.0))
+    initial, near, ends = (int(share * settings.batch_size) for share in shares)
+    return initial, near, ends
+
+
+def _index(uniform: Array, count: Array | int) -> Array:
+    """Numbers below `count` from numbers in [0, 1)."""
+    return (uniform * count).astype(jnp.int32)
+
+
+def draw_starts(
+    settings: RoundSettings, draws: Draws, initial_states: Array, region: PlanRegion, rollout_ends: Array
+) -> Float[Array, "rows d"]:
+    """Initial states of rollouts in random order: initial, near rewarded states, ends of rollouts, any measured states.
+
+    Main arguments:
+        initial_states: samples of x(0) [n, d].
+        rollout_ends: where earlier rollouts ended [rows, d].
+    """
+    smallest = math.log(SMALLEST_DISTANCE)
+    centres = region.goals[_index(draws.goals, len(region.goals))]
     starts = [
-        jax.vmap(task.sample_initial_state)(jax.random.split(keys[2], initial)),
-        centres + size * region.spread * jax.random.normal(keys[3], (near, d)),
-        rollout_ends[:ends],
-        region.states[jax.random.randint(keys[4], (rows - initial - near - ends,), 0, region.size)],
+        initial_states[_index(draws.initial, len(initial_states))],
+        centres + jnp.exp(smallest * (1 - draws.distance)) * region.spread * draws.offset,
+        rollout_ends[: _shares(settings)[2]],
+        region.states[_index(draws.measured, region.size)],
     ]
-    return jax.random.permutation(keys[5], jnp.concatenate(starts))
+    return jnp.concatenate(starts)[jnp.argsort(draws.order)]
 
 
 def td_targets(settings: RoundSettings, rewards: Array, values: Array, step: Any, keep: Any) -> Array:
@@ -229,87 +306,98 @@ def td_targets(settings: RoundSettings, rewards: Array, values: Array, step: Any
     return jax.lax.scan(backwards, values[-1], (rewards, values), reverse=True)[1]
 
 
-def _smooth_noise(settings: RoundSettings, key: Array, shape: tuple[int, ...], scales: TimeScales) -> Array:
-    """An Ornstein-Uhlenbeck process for each row [steps, members, rows, k], with a size drawn for each row."""
-    keep = jnp.exp(-scales.step / scales.noise)
-    return ornstein_uhlenbeck(key, shape, keep, jnp.sqrt(1 - keep**2), settings.noise)
+class Trainer(NamedTuple):
+    """What one step needs besides the training state and its random numbers."""
 
+    settings: RoundSettings
+    integrate: Integrator
+    model: ImaginationModel
+    scales: TimeScales
+    region: PlanRegion
+    initial_states: Array
+    """Samples of x(0) [n, d]."""
+    as_actor: Callable[[Array], Normalized]
+    """The actor with the given parameters."""
+    as_critic: Callable[[Array], Normalized]
+    optimizers: tuple[optax.GradientTransformation, optax.GradientTransformation]
 
-def _train_step(
-    settings: RoundSettings,
-    integrate: Integrator,
-    model: ImaginationModel,
-    scales: TimeScales,
-    region: PlanRegion,
-    optimizers: tuple,
-) -> Callable[[TrainState, Array], tuple[TrainState, Array]]:
-    """One step of the actor and several of the critic, as a function of the training state and a key."""
-    actor_optimizer, critic_optimizer = optimizers
-    members = min(settings.ensemble_size, model.members)
-    rows, n = settings.batch_size // members, settings.rollout_steps
-    step = DISCOUNT_UNITS * scales.step / scales.discount  # in units of time
-    keep = jnp.exp(-step / DISCOUNT_UNITS)
-    weights = step * keep ** jnp.arange(n)
+    @property
+    def step(self) -> Array:
+        """Δt in units of time."""
+        return DISCOUNT_UNITS * self.scales.step / jnp.asarray(self.scales.discount)
 
-    def step_actor(now: TrainState, chosen: ImaginationModel, starts: Array, noise: Array) -> tuple:
-        def loss(actor: Normalized) -> tuple[Array, tuple[Imagined, Array]]:
-            seen = roll_out(
-                settings, integrate, chosen, actor, starts, noise, scales.step, region.limits, region.spread
-            )
-            rewards = planned_reward(chosen.task, seen, region.limits)
-            returns = jnp.cumsum(rewards * weights[:, None, None], axis=0)
-            values, alive = now.critic.value(seen.x), survival(chosen.task, seen.x)
-            values = values if alive is None else values * alive.after
-            later = values * (keep ** (jnp.arange(n) + 1))[:, None, None]
-            return settings.action_l2 * (seen.z**2).mean() - (returns + later).mean(), (seen, rewards)
+    @property
+    def keep(self) -> Array:
+        """γ = e^(−Δt/τ)."""
+        return jnp.exp(-self.step / DISCOUNT_UNITS)
 
-        gradient, auxiliary = jax.grad(loss, has_aux=True)(now.actor)
-        finite = jnp.isfinite(optax.tree.norm(gradient))
-        gradient = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), gradient)
-        change, moments = actor_optimizer.update(gradient, now.actor_moments)
-        return _apply(now.actor, change), moments, auxiliary
-
-    def step_critic(carry: tuple, key: Array, states: Array, targets: Array) -> tuple:
-        critic, moments = carry
-        some = jax.random.randint(key, (settings.critic_batch_size,), 0, len(states))
-        gradient = jax.grad(lambda critic: ((critic.value(states[some]) - targets[some]) ** 2).mean())(critic)
-        change, moments = critic_optimizer.update(gradient, moments)
-        return (_apply(critic, change), moments), None
-
-    def train(now: TrainState, key: Array) -> tuple[TrainState, Array]:
-        starts_key, members_key, noise_key, critic_key = jax.random.split(key, 4)
-        target = jax.tree.map(lambda t, c: t + settings.target_update_rate * (c - t), now.target, now.critic)
-        drawn = draw_starts(settings, starts_key, model.task, region, now.rollout_ends)
+    def train(self, now: TrainState, draws: Draws) -> tuple[TrainState, Array]:
+        """One step of the actor and several of the critic; also returns the mean b̃ of the rollouts."""
+        model, settings = self.model, self.settings
+        members = min(settings.ensemble_size, model.members)
+        rows = settings.batch_size // members
+        target = now.target + settings.target_update_rate * (now.critic - now.target)
+        drawn = draw_starts(settings, draws, self.initial_states, self.region, now.rollout_ends)
         starts = drawn[: members * rows].reshape(members, rows, -1)
-        chosen = model.select_members(jax.random.permutation(members_key, model.members)[:members])
-        noise = _smooth_noise(settings, noise_key, (n, members, rows, now.actor.spec.control_dim), scales)
-        actor, actor_moments, (seen, rewards) = step_actor(now, chosen, starts, noise)
+        chosen = model.select_members(jnp.argsort(draws.members)[:members])
+        actor, actor_moments, (seen, rewards) = self._step_actor(now, chosen, starts, self._noise(draws))
 
-        values, alive = target.value(seen.x), survival(chosen.task, seen.x)
-        if alive is None:
-            targets = td_targets(settings, rewards, values, step, keep).reshape(-1)
-        else:  # given that the rollout has not terminated; zero where it has
-            targets = td_targets(settings, rewards, values * alive.after, step, keep) / jnp.maximum(alive.before, 0.5)
-            targets = jnp.where(alive.before > 0.5, targets, 0.0).reshape(-1)
+        alive = survival(chosen.task, seen.x)
         states = jnp.concatenate([starts[None], seen.x[:-1]]).reshape(-1, starts.shape[-1])
+        targets = self._targets(self.as_critic(target).value(seen.x), rewards, alive).reshape(-1)
         valid = jnp.isfinite(states).all(axis=-1) & jnp.isfinite(targets)
         states, targets = jnp.where(valid[:, None], states, 0.0), jnp.where(valid, targets, 0.0)
         critic, critic_moments = jax.lax.scan(
-            lambda carry, key: step_critic(carry, key, states, targets),
+            lambda carry, some: self._step_critic(carry, states[some], targets[some]),
             (now.critic, now.critic_moments),
-            jax.random.split(critic_key, settings.critic_steps),
+            _index(draws.critic, len(states)),
         )[0]
         last = seen.x[-1].reshape(members * rows, -1)
-        sound = (jnp.isfinite(last) & (jnp.abs(last) < 1.5 * region.limits)).all(axis=-1, keepdims=True)
+        sound = (jnp.isfinite(last) & (jnp.abs(last) < 1.5 * self.region.limits)).all(axis=-1, keepdims=True)
         sound = sound if alive is None else sound & (alive.after[-1].reshape(-1, 1) > 0.5)
         ends = now.rollout_ends.at[: members * rows].set(jnp.where(sound, last, starts.reshape(last.shape)))
         return TrainState(actor, critic, target, actor_moments, critic_moments, ends), rewards.mean()
 
-    return train
+    def _noise(self, draws: Draws) -> Array:
+        """An Ornstein-Uhlenbeck process for each row [steps, members, rows, k], with a size drawn for each row."""
+        keep = jnp.exp(-self.scales.step / jnp.asarray(self.scales.noise))
+        noise = ornstein_uhlenbeck(draws.first_noise, jnp.sqrt(1 - keep**2) * draws.kicks, keep)
+        return self.settings.noise * draws.noise_size * noise
 
+    def _step_actor(self, now: TrainState, chosen: ImaginationModel, starts: Array, noise: Array) -> tuple:
+        """The actor's parameters and moments after one step; what was imagined and its rewards b̃."""
+        region, n = self.region, self.settings.rollout_steps
+        discounts = self.keep ** jnp.arange(n + 1)
 
-def _apply(network: Any, change: Any) -> Any:
-    return optax.apply_updates(network, change)
+        def loss(parameters: Array) -> tuple[Array, tuple[Imagined, Array]]:
+            how = self.settings, self.integrate, chosen, self.as_actor(parameters)
+            seen = roll_out(*how, starts, noise, self.scales.step, region.limits, region.spread)
+            rewards = planned_reward(chosen.task, seen, region.limits)
+            returns = jnp.cumsum(rewards * (self.step * discounts[:-1])[:, None, None], axis=0)
+            values, alive = self.as_critic(now.critic).value(seen.x), survival(chosen.task, seen.x)
+            values = values if alive is None else values * alive.after
+            later = values * discounts[1:, None, None]
+            return self.settings.action_l2 * (seen.z**2).mean() - (returns + later).mean(), (seen, rewards)
+
+        gradient, auxiliary = jax.grad(loss, has_aux=True)(now.actor)
+        gradient = jnp.where(jnp.isfinite(optax.tree.norm(gradient)), gradient, 0.0)
+        change, moments = self.optimizers[0].update(gradient, now.actor_moments)
+        return now.actor + change, moments, auxiliary
+
+    def _targets(self, values: Array, rewards: Array, alive: Survival | None) -> Array:
+        """What the critic is fitted to [steps, members, rows]."""
+        if alive is None:
+            return td_targets(self.settings, rewards, values, self.step, self.keep)
+        # given that the rollout has not terminated; zero where it has
+        targets = td_targets(self.settings, rewards, values * alive.after, self.step, self.keep)
+        return jnp.where(alive.before > 0.5, targets / jnp.maximum(alive.before, 0.5), 0.0)
+
+    def _step_critic(self, carry: tuple[Array, Any], states: Array, targets: Array) -> tuple:
+        """The critic's parameters and moments after one step of regression."""
+        critic, moments = carry
+        loss = lambda parameters: ((self.as_critic(parameters).value(states) - targets) ** 2).mean()  # noqa: E731
+        change, moments = self.optimizers[1].update(jax.grad(loss)(critic), moments)
+        return (critic + change, moments), None
 
 
 class Round(NamedTuple):
@@ -324,7 +412,7 @@ class Round(NamedTuple):
     """Mean b̃ of the last rollouts."""
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK_TO_COMPILE)
 def plan_round(
     settings: RoundSettings,
     integrate: Integrator,
@@ -346,31 +434,33 @@ def plan_round(
         keys: of the training and of the imagined tests; rounds with the same second key are comparable.
     """
     train_key, test_key = keys
-    first_key, train_key = jax.random.split(train_key)
-    networks = Normalized.of(actor, mean), Normalized.of(critic, mean)
+    first_key, initial_key, train_key = jax.random.split(train_key, 3)
     schedule = optax.cosine_decay_schedule(settings.actor_learning_rate, settings.steps, 0.05)
     optimizers = (
         optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule)),
         optax.adam(settings.critic_learning_rate),
     )
-    parameters: tuple[Any, Any] = networks
-    moments = [optimizer.init(network) for optimizer, network in zip(optimizers, parameters, strict=True)]
+    actor_parameters, as_actor = ravel_pytree(Normalized.of(actor, mean))
+    critic_parameters, as_critic = ravel_pytree(Normalized.of(critic, mean))
+    moments = optimizers[0].init(actor_parameters), optimizers[1].init(critic_parameters)
     ends = region.states[jax.random.randint(first_key, (settings.batch_size,), 0, region.size)]
-    train = _train_step(settings, integrate, model, scales, region, optimizers)
+    initial_states = jax.vmap(model.task.sample_initial_state)(jax.random.split(initial_key, INITIAL_STATES))
+    trainer = Trainer(settings, integrate, model, scales, region, initial_states, as_actor, as_critic, optimizers)
 
     def train_and_snapshot(now: TrainState, key: Array) -> tuple[TrainState, tuple]:
-        now, rewards = jax.lax.scan(train, now, jax.random.split(key, settings.steps // settings.snapshots))
+        draws = Draws.of(settings, model.members, actor.spec, key, settings.steps // settings.snapshots)
+        now, rewards = jax.lax.scan(trainer.train, now, draws)
         return now, (now.actor, now.critic, rewards.mean())
 
-    begin = TrainState(networks[0], networks[1], networks[1], moments[0], moments[1], ends)
+    begin = TrainState(actor_parameters, critic_parameters, critic_parameters, *moments, ends)
     _, (actors, critics, planned) = jax.lax.scan(
         train_and_snapshot, begin, jax.random.split(train_key, settings.snapshots)
     )
-    join = lambda one, many: jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), one, many)  # noqa: E731
-    actors, critics = join(networks[0], actors), join(networks[1], critics)
-    test = lambda actor: imagined_test(settings, integrate, model, actor, scales, region, test_key)  # noqa: E731
-    tests = jax.lax.map(test, actors)
+    actors, critics = jnp.vstack([actor_parameters, actors]), jnp.vstack([critic_parameters, critics])
+    tests = jax.lax.map(
+        lambda parameters: imagined_test(settings, integrate, model, as_actor(parameters), scales, region, test_key),
+        actors,
+    )
     best = jax.vmap(lambda test: test.score)(tests).argmax()
-    pick = lambda tree: jax.tree.map(lambda array: array[best], tree)  # noqa: E731
-    found, before = pick(tests), jax.tree.map(lambda array: array[0], tests)
-    return Round(pick(actors).fold(actor), pick(critics).fold(critic), found, before, planned[-1])
+    found, before = (jax.tree.map(lambda array, i=i: array[i], tests) for i in (best, 0))
+    return Round(as_actor(actors[best]).fold(actor), as_critic(critics[best]).fold(critic), found, before, planned[-1])
