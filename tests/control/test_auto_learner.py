@@ -244,7 +244,7 @@ def test_a_promise_is_what_the_model_predicts_at_the_measured_times(learner):
     promised, measured = learner._promise(state, state.actor, seen)
     assert promised == pytest.approx(measured, abs=0.02)
     other = state._replace(actor=jax.tree.map(lambda a: 3 * a, state.actor))
-    assert learner._promise(other, seen)[0] != pytest.approx(promised, abs=1e-6)
+    assert learner._promise(state, other.actor, seen)[0] != pytest.approx(promised, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
