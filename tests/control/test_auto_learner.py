@@ -68,7 +68,7 @@ def planned(learner, new, old):
     """A round whose policy promises `new`, one number per member, where that of the champion promises `old`."""
     state = learner.init(Key.from_seed(1))
     test, before = (ImaginedTest(jnp.asarray(j)[:, None], jnp.asarray(j)[:, None]) for j in (new, old))
-    return Round(state.actor, state.critic, test, before, jnp.zeros(()))
+    return Round(state.actor, state.critic, test, before, (state.actor, state.critic), jnp.zeros(()))
 
 
 def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):

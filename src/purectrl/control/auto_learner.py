@@ -31,7 +31,7 @@ from purectrl.control.dynamics import Fit
 from purectrl.control.exploring_policy import ExploringActor
 from purectrl.control.imagination import ImaginationModel
 from purectrl.control.integrate import Integrator
-from purectrl.control.planner import PlanRegion, Round, plan_round
+from purectrl.control.planner import ImaginedTest, PlanRegion, Round, plan_round
 from purectrl.control.policy import Actor, Critic
 from purectrl.control.promised_return import episode_rewards, imagined_rewards, rewards_at_rest, time_mean
 from purectrl.control.termination import without_unseen_ends
@@ -56,6 +56,8 @@ NOISE_TIME = 1.5
 """Correlation time of the noise after it, in units of 1/ρ."""
 MOST_REFUSED = 3
 """The run ends after this many updates in a row without a better policy."""
+PATIENCE = 2
+"""Rounds of planning with patience, in units of the largest number of rounds."""
 STALLED = 3
 """Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
 
@@ -304,19 +306,18 @@ class AutoLearner:
 
     def _plan(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, "Outcome"]:
         """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be
-        stuck: then also rounds from untrained networks on, and the better of both."""
+        stuck: then also rounds from untrained networks on, with patience, and the better of both."""
         known = state.champion_episodes > 0
         networks = (state.champion, state.champion_critic) if known else (state.actor, state.critic)
-        found, outcome = self._plan_rounds(state, model, region, networks, key)
-        unit = float(state.model.task.reward_unit)
-        gain = unit * float(found.test.whole.mean() - found.before.whole.mean())
-        if not known or outcome.good or not outcome.converged or gain > self.plan.gain * state.scale:
+        test_key = jax_key(key.child("test"))
+        plan_rounds = lambda *how: self._plan_rounds(state, model, region, test_key, *how)  # noqa: E731
+        found, outcome = plan_rounds(networks, key, False)
+        gain = self._gain(state, found.test, found.before)
+        if not known or outcome.good or not outcome.converged or gain > self.plan.gain:
             return found, outcome
         scaled = lambda new, old: eqx.tree_at(lambda network: network.scale, new, old.scale)  # noqa: E731
         fresh = key.child("restart")
-        other, others = self._plan_rounds(
-            state, model, region, tuple(map(scaled, self._networks(fresh), networks)), fresh, jax_key(key.child("test"))
-        )
+        other, others = plan_rounds(tuple(map(scaled, self._networks(fresh), networks)), fresh, True)
         both = outcome.rounds + others.rounds
         if float(other.test.score) <= float(found.test.score):
             return found, outcome._replace(rounds=both)
@@ -327,31 +328,40 @@ class AutoLearner:
         state: AutoState,
         model: ImaginationModel,
         region: PlanRegion,
+        test_key: Array,
         networks: tuple[Actor, Critic],
         key: Key,
-        test_key: Array | None = None,
+        patient: bool,
     ) -> tuple[Round, "Outcome"]:
-        """Rounds of planning from an actor and a critic on, until the imagined return no longer rises."""
-        actor, critic = networks
+        """Rounds of planning from an actor and a critic on, and the best policy of all.
+
+        A round continues from the best networks of the one before, and the rounds end if the imagined return no longer
+        rises. With patience, a round continues from the last networks, and the rounds end only with a good policy: a
+        swing-up in several swings is found after rounds in which the return falls.
+        """
         scales = TimeScales(*map(jnp.asarray, time_scales(self.plan, state.rate, self.time_grid)))
-        unit, test_key = (
-            float(state.model.task.reward_unit),
-            jax_key(key.child("test")) if test_key is None else test_key,
-        )
-        found, flat, last, good = None, 0, -np.inf, False
-        for number in range(self.plan.rounds):
+        unit, best, before, flat, good = float(state.model.task.reward_unit), None, None, 0, False
+        rounds = PATIENCE * self.plan.rounds if patient else self.plan.rounds
+        for number in range(rounds):
             keys = jax_key(key.child("round", number)), test_key
-            how = self.plan, self.dynamics.integrate, model, actor, critic
+            how = self.plan, self.dynamics.integrate, model, *networks
             one = plan_round(*how, state.feature_mean, scales, region, keys)
-            found = one if found is None else one._replace(before=found.before)
-            actor, critic, now = one.actor, one.critic, unit * float(one.test.whole.mean())
-            flat = flat + 1 if now < last + self.plan.gain * state.scale else 0
-            last = max(last, now)
-            good = unit * float(one.test.late.mean(axis=0).min()) >= state.best_reward - self.plan.good * state.scale
-            if flat >= (1 if good else 2):
-                return found, Outcome(True, good, number + 1)
-        assert found is not None
-        return found, Outcome(False, good, self.plan.rounds)
+            before = one.before if before is None else before
+            risen = best is None or self._gain(state, one.test, best.test) >= self.plan.gain
+            flat = 0 if risen else flat + 1
+            if best is None or float(one.test.score) >= float(best.test.score):
+                best = one._replace(before=before)
+            networks = one.last if patient else (one.actor, one.critic)
+            worst = unit * float(best.test.late.mean(axis=0).min())
+            good = worst >= state.best_reward - self.plan.good * state.scale
+            if flat >= (1 if good else 2) and (good or not patient):
+                return best, Outcome(True, good, number + 1)
+        assert best is not None
+        return best, Outcome(patient, good, rounds)
+
+    def _gain(self, state: AutoState, new: ImaginedTest, old: ImaginedTest) -> float:
+        """What one imagined return is higher than another, in scales."""
+        return float(state.model.task.reward_unit) * float(new.whole.mean() - old.whole.mean()) / state.scale
 
     def _decide(self, state: AutoState, found: Round, first: bool) -> AutoState:
         """Which policy is executed next, or whether the run ends."""

@@ -17,7 +17,7 @@ class RoundSettings(Settings):
 
     steps: int = 500
     """Steps of the actor per round."""
-    rounds: int = 6
+    rounds: int = 10
     """The largest number of rounds per update."""
     snapshots: int = 4
     """Policies per round that compete in imagined tests, together with the one that the round started from."""
@@ -59,7 +59,7 @@ class RoundSettings(Settings):
     """Share of rollouts that begin near states with the highest reward, at distances over two decades."""
     rollout_end_share: float = 0.4
     """Share of rollouts that begin where earlier ones ended; the remaining ones begin in any measured states."""
-    test_episodes: int = 8
+    test_episodes: int = 32
     """Imagined episodes of a test."""
     test_steps: int = 400
     """The largest number of steps of an imagined episode."""
@@ -143,7 +143,7 @@ class Auto(LearnerSettings):
 class KnownModel(LearnerSettings):
     """Plans with the true equations: what the planner can reach, and so the ceiling of every learner that uses it."""
 
-    plan: RoundSettings = RoundSettings(rounds=10, gain=0.01)
+    plan: RoundSettings = RoundSettings(gain=0.01)
     """The optimization of the policy."""
     tolerance: float = 0.03
     """Promised and measured return agree if they differ by less, in units of the distance between the highest reward and

@@ -408,6 +408,8 @@ class Round(NamedTuple):
     test: ImaginedTest
     before: ImaginedTest
     """The test of the policy that the round started from."""
+    last: tuple[Actor, Critic]
+    """The networks at the end of the round, which may be worse."""
     planned: Array
     """Mean b̃ of the last rollouts."""
 
@@ -463,4 +465,5 @@ def plan_round(
     )
     best = jax.vmap(lambda test: test.score)(tests).argmax()
     found, before = (jax.tree.map(lambda array, i=i: array[i], tests) for i in (best, 0))
-    return Round(as_actor(actors[best]).fold(actor), as_critic(critics[best]).fold(critic), found, before, planned[-1])
+    networks = lambda i: (as_actor(actors[i]).fold(actor), as_critic(critics[i]).fold(critic))  # noqa: E731
+    return Round(*networks(best), found, before, networks(-1), planned[-1])
