@@ -208,6 +208,8 @@ def test_rewarded_states_are_found_beyond_the_data_if_the_reward_is_known():
     limits = np.full(2, 30.0, np.float32)
     found = rewarded_states(known, model, states, states.std(axis=0), limits)
     assert np.allclose(found[:, 0], 21, atol=0.05)
+    far = rewarded_states(known, model, states, np.full(2, 0.3, np.float32), limits)  # 20 to 37 spreads away
+    assert np.allclose(far[:, 0], 21, atol=0.05)
     unknown = replace(known, reward=None)
     kept = rewarded_states(unknown, model, states, states.std(axis=0), limits)
     assert kept[0, 0] == states[:, 0].max()

@@ -99,7 +99,8 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             summary |= {"ledger": spent, "metrics": metrics(group, seed), "versions": config["versions"]}
             (job.out / "config.json").write_text(json.dumps(config))
             (job.out / "summary.json").write_text(json.dumps(summary))
-            evaluation = {"reward": 0.5, "episodes": 1, "eval_reward": 0.9, "eval_solved": True, "reward_error": 0.2}
+            evaluation = {"reward": 0.5, "episodes": 1, "eval_reward": 0.9, "eval_return": 0.9}
+            evaluation |= {"eval_solved": True, "reward_error": 0.2}
             counted = [{"step": n, "rollouts": n, "updates": n, "updated": "both"} for n in range(1, 6)]
             steps = [{"measurements": 10 * n, "gap": 1.0 / n, "seconds": 30.0 * n, **evaluation} for n in range(1, 6)]
             records = [count | record for count, record in zip(counted, steps, strict=True)]

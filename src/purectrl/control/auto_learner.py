@@ -306,7 +306,7 @@ class AutoLearner:
 
     def _plan(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, "Outcome"]:
         """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be
-        stuck: then also rounds from untrained networks on, with patience, and the better of both."""
+        stuck: then also rounds from untrained networks on, with patience if its return is low, and the better of both."""
         known = state.champion_episodes > 0
         networks = (state.champion, state.champion_critic) if known else (state.actor, state.critic)
         test_key = jax_key(key.child("test"))
@@ -317,7 +317,8 @@ class AutoLearner:
             return found, outcome
         scaled = lambda new, old: eqx.tree_at(lambda network: network.scale, new, old.scale)  # noqa: E731
         fresh = key.child("restart")
-        other, others = plan_rounds(tuple(map(scaled, self._networks(fresh), networks)), fresh, True)
+        far = self._far(state, float(state.model.task.reward_unit) * float(found.test.whole.mean()))
+        other, others = plan_rounds(tuple(map(scaled, self._networks(fresh), networks)), fresh, far)
         both = outcome.rounds + others.rounds
         if float(other.test.score) <= float(found.test.score):
             return found, outcome._replace(rounds=both)

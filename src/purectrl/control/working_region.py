@@ -16,6 +16,9 @@ GOALS = 64
 """Rewarded states that are kept."""
 ASCENT_STEPS = 200
 """Steps of the ascent from rewarded measured states to states with the highest reward, if the reward is known."""
+MOST_ASCENTS, ASCENT_GAIN = 10, 0.01
+"""The ascent is repeated as long as the highest reward rises by this share of the range of measured rewards: episodes that
+stay near their start have a small spread, and the ascent short steps."""
 ANGLE_SPREAD = 1.5
 """The spread of an angle: about its whole circle."""
 MARGIN = 1.3
@@ -67,8 +70,14 @@ def rewarded_states(
     best = np.argsort(-rewards, kind="stable")[np.arange(GOALS) % len(states)]
     if spec.reward is None:
         return states[best]
-    found = np.asarray(_ascend(spec, model, arrays[0][best], *arrays[1:]))
-    return np.where(np.isfinite(found).all(axis=1, keepdims=True), found, states[best])
+    goals, highest = arrays[0][best], float(rewards.max())
+    for _ in range(MOST_ASCENTS):
+        found = _ascend(spec, model, goals, *arrays[1:])
+        goals = jnp.where(jnp.isfinite(found).all(axis=1, keepdims=True), found, goals)
+        before, highest = highest, float(_reward(spec, model, goals).max())
+        if not highest > before + ASCENT_GAIN * float(np.ptp(rewards)):
+            break
+    return np.asarray(goals)
 
 
 @functools.partial(jax.jit, static_argnums=0)

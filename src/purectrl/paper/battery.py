@@ -11,21 +11,23 @@ from purectrl.paper.load import Runs
 from purectrl.paper.results import Analysis, Check, Table
 from purectrl.paper.statistics import mean, sd
 
-METRICS = {
-    "pendulum": "reward",
-    "cartpole": "reward",
-    "acrobot": "reward",
-    "elbow-acrobot": "reward",
-    "furuta": "reward",
-    "quadrotor": "reward",
-    "mountain-car": "return",
-    "ball-beam": "return",
-    "van-der-pol": "return",
-    "two-rooms": "return",
-    "bicycle": "return",
-    "coupled-tanks": "return",
-}
-"""The problems, and the metric of each: the mean reward after a transient, or the integral of the reward over an episode."""
+PROBLEMS = (
+    "pendulum",
+    "cartpole",
+    "acrobot",
+    "elbow-acrobot",
+    "furuta",
+    "quadrotor",
+    "mountain-car",
+    "ball-beam",
+    "van-der-pol",
+    "two-rooms",
+    "bicycle",
+    "coupled-tanks",
+)
+MOST = {"pendulum": 1_000, "cartpole": 3_000, "acrobot": 3_000}
+"""Measurements that should suffice there for a reward of 0.95, with at most `UPDATES` updates, on `SEEDS` of the seeds."""
+REWARD, UPDATES, SEEDS = 0.95, 6, 0.8
 SHARE = 0.95
 """The share of the ceiling that a problem should reach."""
 ENOUGH = 10
@@ -37,7 +39,7 @@ DROP = 0.05
 def item() -> Item:
     """Twelve problems with PURE-auto, and one seed each with known equations."""
     groups = []
-    for problem in METRICS:
+    for problem in PROBLEMS:
         groups.append(Group(f"{problem}-auto", problem, problem, "pure-auto"))
         groups.append(Group(f"{problem}-known", problem, problem, "known-model", most_seeds=1))
     return Item(
@@ -54,7 +56,7 @@ def item() -> Item:
 
 def analyze(found: Mapping[str, Runs], computed: Mapping[str, Any]) -> Analysis:
     """Returns relative to the ceiling, what they cost, and whether runs end with their best policy."""
-    rows = [_row(problem, found[f"{problem}-auto"], found[f"{problem}-known"]) for problem in METRICS]
+    rows = [_row(problem, found[f"{problem}-auto"], found[f"{problem}-known"]) for problem in PROBLEMS]
     reached = [row["problem"] for row in rows if row["share"] >= SHARE]
     missed = [f"{row['problem']} {row['share']:.3f}" for row in rows if row["share"] < SHARE]
     dropped = [f"{row['problem']} {row['drop']:.3f}" for row in rows if row["drop"] > DROP]
@@ -69,16 +71,32 @@ def analyze(found: Mapping[str, Runs], computed: Mapping[str, Any]) -> Analysis:
             ", ".join(dropped) or "none does",
             not dropped,
         ),
+        *(_few_measurements(problem, found[f"{problem}-auto"]) for problem in MOST),
     )
     shown = [{name: value for name, value in row.items() if name != "returns"} for row in rows]
     return Analysis({"problems": rows}, Table.of(shown), checks)
 
 
+def _few_measurements(problem: str, auto: Runs) -> Check:
+    """Whether enough seeds reach the reward with few measurements and updates."""
+    spent, updates = auto.ledger("measurements"), auto.ledger("updates")
+    reached = (auto.metric("reward") >= REWARD) & (spent <= MOST[problem]) & (updates <= UPDATES)
+    return Check(
+        f"`{problem}`: reward {REWARD} with at most {MOST[problem]:,} measurements and {UPDATES} updates on "
+        f"{SEEDS:.0%} of the seeds",
+        f"{reached.sum()} of {len(reached)}; measurements {_span(spent)}, updates {_span(updates)}",
+        bool(reached.mean() >= SEEDS),
+    )
+
+
+def _span(values: np.ndarray) -> str:
+    return f"{values.min():,.0f} to {values.max():,.0f}"
+
+
 def _row(problem: str, auto: Runs, known: Runs) -> dict[str, Any]:
     """One problem: returns, their share of the ceiling, and means of what the runs spent."""
-    metric = METRICS[problem]
-    returns, ceiling = auto.metric(metric), mean(known.metric(metric))
-    best = np.array([_best(records, f"eval_{metric}") for records in auto.records()])
+    returns, ceiling = auto.metric("return"), mean(known.metric("return"))
+    best = np.array([_best(records, "eval_return") for records in auto.records()])
     return {
         "problem": problem,
         "seeds": len(returns),
