@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from small import SMALL, make, noise, pretend
 
 from purectrl.core import InputError, StoreError
-from purectrl.paper import ITEMS, load_item, thm1_minimax, thm3_rollouts
+from purectrl.paper import ITEMS, environments, load_item, thm1_minimax, thm3_rollouts
 from purectrl.paper.item import Group, Item
 from purectrl.paper.load import load_runs
 from purectrl.paper.output import write_item
@@ -489,3 +489,16 @@ def test_the_battery_compares_with_the_ceiling_and_with_the_best_policy_of_each_
     assert rows["pendulum"]["drop"] == 0.0
     assert [check["passed"] for check in found["checks"]] == [False, False, True, False, False]
     assert "9 of 12" in found["checks"][0]["observed"]
+
+
+def test_an_environment_is_learned_if_enough_seeds_reach_its_goal(tmp_path):
+    """Reacher-v5 is learned with one of two seeds, the others with both; SAC learns none."""
+
+    def metrics(group, seed):
+        goal = environments.GOALS[group.arguments["env"]]
+        reached = group.algorithm == "pure-auto" and (group.label != "Reacher-v5" or seed == 0)
+        return {"return": goal + (1.0 if reached else -1.0)}
+
+    found = finished("environments", tmp_path, metrics, ledger=lambda group, seed: {"measurements": 800})
+    assert [check["passed"] for check in found["checks"]] == [True, True, True, True, False]
+    assert "1 of 2; returns -7.0 to -5.0 with 800 to 800 steps" in found["checks"][-1]["observed"]

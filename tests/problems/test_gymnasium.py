@@ -153,7 +153,6 @@ def test_a_mujoco_environment_that_ends_its_episodes_runs_and_repeats():
         ({"env": "no_such_module:Pendulum-v1"}, "env: No module named 'no_such_module'"),
         ({"env": "CartPole-v1"}, r"env: its actions are Discrete\(2\), expected a continuous Box with one axis"),
         ({"env": " "}, "env: ' ' is not the name of an environment"),
-        ({"env": "MountainCarContinuous-v0"}, "does not declare how many seconds a step takes; pass dt"),
         ({"dt": -1.0}, "dt: must be positive, or none for the environment's own, not -1"),
         ({"horizon": 0.0}, "horizon: the episode length must be positive, not 0"),
         ({"eval_episodes": 0}, "eval_episodes: must be at least 1, not 0"),
@@ -162,6 +161,16 @@ def test_a_mujoco_environment_that_ends_its_episodes_runs_and_repeats():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(InputError, match=message):
         gymnasium(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("env", "dt", "horizon"),
+    [("Pendulum-v1", 0.05, 10.0), ("MountainCarContinuous-v0", 1 / 30, 10.0), ("Reacher-v5", 0.02, 1.0)],
+)
+def test_times_come_from_the_environment(env, dt, horizon):
+    """A frame rate stands for a missing `dt`, and no episode is longer than the environment lets it be."""
+    found = gymnasium(env)
+    assert (found.dt, found.horizon) == (pytest.approx(dt), pytest.approx(horizon))
 
 
 def test_windows_finer_than_a_step_are_refused():

@@ -243,7 +243,7 @@ def test_what_cannot_be_measured_is_named():
     with pytest.raises(InputError, match=r"env: its actions are Discrete\(2\), expected a continuous Box"):
         gym_rollout(gymnasium.make("CartPole-v1"), damp, dt=0.02)
     with pytest.raises(InputError, match=r"dt: .* does not declare how many seconds a step takes; pass dt"):
-        gym_rollout(gymnasium.make("MountainCarContinuous-v0"), damp)
+        gym_rollout(Clock(dt=None), damp)
     with pytest.raises(InputError, match="dt: the time between two steps must be positive, not 0"):
         gym_rollout(Clock(), damp, dt=0)
     with pytest.raises(MeasurementError, match=r"the policy returned u of shape \(\), the action space has \(1,\)"):

@@ -29,6 +29,7 @@ ITEMS: Mapping[str, str] = {
     "control-updates": "purectrl.paper.control_updates",
     "control-frequency": "purectrl.paper.control_frequency",
     "battery": "purectrl.paper.battery",
+    "environments": "purectrl.paper.environments",
     "diffusion-main": "purectrl.paper.diffusion_main",
     "diffusion-labels": "purectrl.paper.diffusion_labels",
     "diffusion-updates": "purectrl.paper.diffusion_updates",

@@ -39,6 +39,10 @@ class Step(NamedTuple):
     reward: float
 
 
+LONGEST = 10.0
+"""The default length of a measured episode in seconds, unless the environment ends it earlier."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumProblem(StateProblem):
     """An environment in discrete time; `gymnasium` builds it."""
@@ -146,24 +150,25 @@ def evaluation_metrics(returns: np.ndarray, steps: np.ndarray) -> Metrics:
 def gymnasium(
     env: Any = "Pendulum-v1",
     dt: float | None = None,
-    horizon: float = 10.0,
+    horizon: float | None = None,
     eval_episodes: int = 10,
 ) -> GymnasiumProblem:
     """Any Gymnasium environment with continuous observations and actions.
 
     Main arguments:
         env: the name of a registered environment, `module:Name-v0` to import the module first, or an environment object.
-        horizon: T, the length of a measured episode in seconds. Evaluation episodes are as long as the environment's own.
+        horizon: T, the length of a measured episode in seconds; by default that of the environment, but at most 10 s.
+            Evaluation episodes are as long as the environment's own.
 
     Other arguments:
-        dt: seconds per step of the environment; none takes the environment's own.
+        dt: seconds per step of the environment; none takes the environment's own, or that between two rendered frames.
         eval_episodes: episodes in which each new policy is evaluated.
     """
-    for argument, value in (("dt", 1.0 if dt is None else dt), ("horizon", horizon)):
-        check_type(argument, value, float)
+    for argument, value in (("dt", dt), ("horizon", horizon)):
+        check_type(argument, 1.0 if value is None else value, float)
     check_type("eval_episodes", eval_episodes, int)
     require(dt is None or dt > 0, f"dt: must be positive, or none for the environment's own, not {dt}")
-    require(horizon > 0, f"horizon: the episode length must be positive, not {horizon}")
+    require(horizon is None or horizon > 0, f"horizon: the episode length must be positive, not {horizon}")
     require(eval_episodes >= 1, f"eval_episodes: must be at least 1, not {eval_episodes}")
     require(isinstance(env, str | gym.Env), f"env: must be a name or an environment, not {env!r:.60}")
     name = env if isinstance(env, str) else _name(env)
@@ -176,7 +181,10 @@ def gymnasium(
     )
     seconds = step_seconds(made) if dt is None else dt
     spec = StateSpec(d, k, tuple(map(float, low)), tuple(map(float, high)), may_terminate=True)
-    steps = _step_limit(made) or round(horizon / seconds)
+    limit = _step_limit(made)
+    if horizon is None:
+        horizon = LONGEST if limit is None else min(LONGEST, limit * seconds)
+    steps = limit or round(horizon / seconds)
     return GymnasiumProblem(
         name=short_name(name),
         env=made,

@@ -270,8 +270,14 @@ def action_limits(env: gymnasium.Env) -> tuple[np.ndarray, np.ndarray]:
 
 
 def step_seconds(env: gymnasium.Env) -> float:
-    """The environment's own `dt`."""
-    seconds = getattr(env.unwrapped, "dt", None)
+    """The environment's own `dt`, else the time between two frames when it is rendered.
+
+    >>> round(step_seconds(gymnasium.make("MountainCarContinuous-v0")), 3)
+    0.033
+    """
+    seconds, frames = getattr(env.unwrapped, "dt", None), env.metadata.get("render_fps")
     if isinstance(seconds, int | float):
         return float(seconds)
+    if isinstance(frames, int | float) and frames > 0:
+        return 1.0 / frames
     raise InputError(f"dt: {env} does not declare how many seconds a step takes; pass dt")
