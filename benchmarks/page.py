@@ -310,6 +310,32 @@ def policy_latency(values: dict[str, Any]) -> str:
     )
 
 
+def optimal_control(values: dict[str, Any]) -> str:
+    """The section on the ceiling of the battery."""
+    shares = {name: both["planner"] / statistics.mean(both["ilqr"]) for name, both in values.items()}
+    enough = [name for name, share in shares.items() if share >= 0.95]
+    rows = [
+        f"| `{name}` | {both['planner']:.4g} | {statistics.mean(both['ilqr']):.4g} | {shares[name]:.3f} |"
+        for name, both in values.items()
+    ]
+    return "\n".join(
+        [
+            "## Planning with known equations beside trajectory optimization",
+            "",
+            "The return of `known-model`, the ceiling of the item `battery`, beside the best open-loop controls that iLQR finds "
+            "from random controls on: means over different samples of initial states. A share above 1 says that iLQR ended "
+            "in a worse local optimum. Criterion: at least 0.95 on 10 problems; "
+            f"{'met' if len(enough) >= 10 else '**missed**'}, {len(enough)} of {len(values)}.",
+            "",
+            "| problem | known-model | iLQR | share |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            "Command: `python benchmarks/optimal_control.py`",
+        ]
+    )
+
+
 def with_latency_table(text: str, results: Path = RESULTS) -> str:
     """docs/deployment.md with the newest table between its two comments."""
     before, rest = text.split("<!-- latency -->")
@@ -326,6 +352,7 @@ SECTIONS = {
     "report_speed": report_speed,
     "when_to_measure": when_to_measure,
     "policy_latency": policy_latency,
+    "optimal_control": optimal_control,
 }
 """Benchmarks by the name of their file; every other file is an item of the paper."""
 
