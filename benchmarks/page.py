@@ -322,9 +322,9 @@ def optimal_control(values: dict[str, Any]) -> str:
         [
             "## Planning with known equations beside trajectory optimization",
             "",
-            "The return of `known-model`, the ceiling of the item `battery`, beside the best open-loop controls that iLQR finds "
-            "from random controls on: means over different samples of initial states. A share above 1 says that iLQR ended "
-            "in a worse local optimum. Criterion: at least 0.95 on 10 problems; "
+            "The return of `known-model`, the ceiling of the item `battery`, beside that of the best open-loop controls "
+            "that iLQR finds from random controls on. Means over different samples of initial states; a share above 1 "
+            "says that iLQR ended in a worse local optimum. Criterion: at least 0.95 on 10 problems; "
             f"{'met' if len(enough) >= 10 else '**missed**'}, {len(enough)} of {len(values)}.",
             "",
             "| problem | known-model | iLQR | share |",

@@ -349,6 +349,7 @@ def test_your_own_learner(own):
     assert refused == 2
 
 
+@pytest.mark.slow
 def test_your_own_diffusion_reward(own):
     reference = f"{own}/own_reward.py:brightness"
     arguments = ["--problem.denoising-steps", "3", "--problem.eval-images", "2", "--quiet"]
@@ -361,6 +362,7 @@ def test_your_own_diffusion_reward(own):
         evaluate(own / "run")
 
 
+@pytest.mark.slow
 def test_a_sweep_over_your_own_system_and_a_shipped_one(own):
     reference = f"{own}/own_system.py:problem"
     command("sweep", reference, "pendulum", "--algorithms", "pure-enode", "--seeds", "0:1", *ENODE,

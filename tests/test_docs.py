@@ -72,7 +72,13 @@ def shell(words, folder):
 RUNNABLE = [name for name, page in PAGES.items() if programs(page) or commands(page)]
 
 
-@pytest.mark.parametrize("name", RUNNABLE)
+LONG = {"cluster", "deployment", "diffusion", "gymnasium", "your-own-reward"}
+"""Pages whose examples take a minute or more."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in RUNNABLE]
+)
 def test_the_examples_of_a_page_run(name, tmp_path, monkeypatch, capsys):
     """Its files, its commands in order and with small settings, then its programs as one and word for word."""
     monkeypatch.chdir(tmp_path)

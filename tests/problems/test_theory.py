@@ -301,7 +301,7 @@ def test_the_noise_scale_grows_with_the_dimension():
     assert np.allclose(np.diff(betas), [betas[1] - betas[0], 2 * (betas[1] - betas[0])], rtol=0.02)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed else []) for seed in range(3)])
 def test_linear_plans_are_optimistic_and_the_truth_is_covered(seed):
     found = run(lqr(dimension=1), LinearSets(radius="anytime"), Uniform(), OnExcessLoss(), 4000, seed)
     metrics = found.metrics
