@@ -11,12 +11,10 @@ from linear_cart import cart, spec
 from purectrl.control.auto_settings import RoundSettings
 from purectrl.control.integrate import midpoint_in
 from purectrl.control.known_equations import EquationsModel, KnownDynamics
+from purectrl.control.plan_starts import Draws, PlanRegion, draw_starts
 from purectrl.control.planner import (
     DISCOUNT_UNITS,
-    Draws,
     Normalized,
-    PlanRegion,
-    draw_starts,
     imagined_test,
     plan_round,
     td_targets,

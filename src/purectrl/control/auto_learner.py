@@ -31,7 +31,8 @@ from purectrl.control.dynamics import Fit
 from purectrl.control.exploring_policy import ExploringActor
 from purectrl.control.imagination import ImaginationModel
 from purectrl.control.integrate import Integrator
-from purectrl.control.planner import ImaginedTest, PlanRegion, Round, plan_round
+from purectrl.control.plan_starts import PlanRegion
+from purectrl.control.planner import ImaginedTest, Round, plan_round
 from purectrl.control.policy import Actor, Critic
 from purectrl.control.promised_return import episode_rewards, imagined_rewards, rewards_at_rest, time_mean
 from purectrl.control.termination import without_unseen_ends

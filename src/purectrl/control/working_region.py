@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 
 from purectrl.control.imagination import ImaginationModel
-from purectrl.control.planner import PlanRegion
+from purectrl.control.plan_starts import PlanRegion
 from purectrl.core.measurement import Measurements
 from purectrl.systems.spec import StateSpec
 
