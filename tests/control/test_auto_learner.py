@@ -9,7 +9,7 @@ import pytest
 from linear_cart import cart
 
 import purectrl as pc
-from purectrl.control.auto_learner import MOST_REFUSED, STALLED, AutoLearner, Outcome, _crown
+from purectrl.control.auto_learner import LEAST_NEW, MOST_REFUSED, STALLED, AutoLearner, Outcome, _crown
 from purectrl.control.auto_settings import Auto, EnsembleSettings, KnownModel, RoundSettings
 from purectrl.control.exploring_policy import ExploringActor, smooth_noise
 from purectrl.control.planner import ImaginedTest, Round
@@ -122,6 +122,18 @@ def test_a_planner_that_is_stuck_starts_again_and_keeps_the_better_policy(learne
     assert best.test is found.test
     assert best.before.whole.mean() == pytest.approx(0.3)  # that of the champion, in either case
     assert outcome.rounds == 5
+
+
+def test_episodes_that_end_early_are_collected_before_an_update(learner, monkeypatch):
+    """One measurement per episode of M: an update is due after a fifth of M, or if the budget is spent."""
+    promises(learner, monkeypatch, 0.9, 0.5)
+    least = int(LEAST_NEW * M)
+    few, enough = (Dataset(replace(data(n).all, count=np.ones(n, int))) for n in (least - 1, least))
+    for state in (learner.init(Key.from_seed(0)), state_of(learner)):
+        assert learner.excess_loss(state, few, Key.from_seed(0))[0].drift == 0.0
+        assert learner.excess_loss(state, enough, Key.from_seed(0))[0].drift >= 1.0
+        late = state._replace(fitted=least)
+        assert learner.excess_loss(late, enough, Key.from_seed(0))[0].drift == 0.0
 
 
 def test_random_exploration_is_always_followed_by_an_update(learner):

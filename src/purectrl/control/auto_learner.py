@@ -55,6 +55,8 @@ SHORTEST_NOISE, LONGEST_NOISE = 0.005, 0.025
 """Correlation times of random controls before the first update, as shares of an episode."""
 NOISE_TIME = 1.5
 """Correlation time of the noise after it, in units of 1/ρ."""
+LEAST_NEW = 0.2
+"""New measurements that an update needs, in units of a whole episode: more than one episode if episodes end early."""
 MOST_REFUSED = 3
 """The run ends after this many updates in a row without a better policy."""
 PATIENCE = 2
@@ -83,6 +85,8 @@ class AutoState(NamedTuple):
     """0 before the first update, when episodes explore at random; then 1."""
     rate: float = 0.0
     """ρ, zero before the first update."""
+    fitted: int = 0
+    """The measurements that the model was fitted to."""
     measurement_step: float = 0.0
     """Seconds between two measurements, zero before the first update; `PacedWindows` reads it."""
     executes_champion: bool = False
@@ -210,8 +214,9 @@ class AutoLearner:
         if the promise was kept and planning had converged to a good policy. If the policy is not good, the planner may be
         stuck: an update tries once more. The run also ends with the champion if no other policy could be executed any more.
         """
+        due = self._spent(data) or data.all.total - state.fitted >= LEAST_NEW * self.m
         if not state.use_actor:
-            return ExcessLoss(np.inf, np.inf), state
+            return ExcessLoss(*[np.inf if due else 0.0] * 2), state
         promised, measured = self._promise(state, state.actor, data.all)
         excess = abs(promised - measured) / (self.tolerance * state.scale)
         state = state._replace(promised=promised, measured=measured)
@@ -221,6 +226,8 @@ class AutoLearner:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
         elif self._spent(data) and state.executes_champion:
             state, excess = state._replace(ended=True, decision="stop with the champion: the budget is spent"), 0.0
+        elif not due:
+            excess = 0.0
         elif not excess >= 1:
             excess = 1.0  # planning has not converged to a good policy, or another policy measured better
         return ExcessLoss(float(excess), float(excess)), state
@@ -260,9 +267,8 @@ class AutoLearner:
             seconds = {"fit": time.perf_counter() - begin}
             return Update(state, {}, seconds, f"{diverged}: model and policy stay as they were")
         growth = jnp.asarray(model.task.reward_unit / state.model.task.reward_unit)
-        state = state._replace(
-            model=model, critic=state.critic.in_units(growth), champion_critic=state.champion_critic.in_units(growth)
-        )
+        critic, champion_critic = (critic.in_units(growth) for critic in (state.critic, state.champion_critic))
+        state = state._replace(model=model, fitted=seen.total, critic=critic, champion_critic=champion_critic)
         fitted = time.perf_counter()
         length = QUIET_SHARE * self.horizon
         region = working_region(self.spec, seen, model, self.horizon, self.capacity, length)
