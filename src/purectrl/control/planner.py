@@ -274,7 +274,7 @@ class Trainer(NamedTuple):
         gradient, auxiliary = jax.grad(loss, has_aux=True)(now.actor)
         gradient = jnp.where(jnp.isfinite(optax.tree.norm(gradient)), gradient, 0.0)
         change, moments = self.optimizers[0].update(gradient, now.actor_moments)
-        return now.actor + change, moments, auxiliary
+        return optax.apply_updates(now.actor, change), moments, auxiliary
 
     def _targets(self, values: Array, rewards: Array, alive: Survival | None) -> Array:
         """What the critic is fitted to [steps, members, rows]."""
@@ -289,7 +289,7 @@ class Trainer(NamedTuple):
         critic, moments = carry
         loss = lambda parameters: ((self.as_critic(parameters).value(states) - targets) ** 2).mean()  # noqa: E731
         change, moments = self.optimizers[1].update(jax.grad(loss)(critic), moments)
-        return (critic + change, moments), None
+        return (optax.apply_updates(critic, change), moments), None
 
 
 class Round(NamedTuple):
