@@ -28,6 +28,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {path.stem: path.read_text() for path in sorted(DOCS.glob("*.md"))}
 MAP = PAGES["paper-to-code"]
+AUTO = (
+    "--learner.model.steps 50 --learner.model.finetune-steps 50 --learner.plan.steps 8 --learner.plan.rounds 1 "
+    "--learner.plan.batch-size 16"
+)
 FITTING = "--learner.fit.steps 2 --learner.fit.finetune-steps 2 --learner.plan.steps 5 --learner.plan.horizon 0.2"
 FITTING += " --learner.model.width 8"
 TUNING = "--learner.reward-model.steps 2 --learner.finetune.iterations 1 --learner.finetune.batch-size 2"
@@ -37,7 +41,7 @@ SMALL = {
     "digits": f"--measurements 16 --schedule.updates 1 --problem.denoising-steps 2 --problem.eval-images 2 {TUNING}",
     "pendulum": f"{FITTING} --learner.fit.gradient-matching-steps 2",
     "taste": f"--measurements 16 --schedule.updates 1 --problem.denoising-steps 4 --problem.eval-images 2 {TUNING}",
-    "tank.py:problem": FITTING,
+    "tank.py:problem": AUTO,
     "leak.py:problem": "",
 }
 """Settings that make the commands of the pages short: only the words are tested."""

@@ -13,6 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^\| [^|]+ \| `(purectrl [^`]*)`", README, re.MULTILINE)
+AUTO = (
+    "--learner.model.steps 50 --learner.model.finetune-steps 50 --learner.plan.steps 8 --learner.plan.rounds 1 "
+    "--learner.plan.batch-size 16"
+)
 FITTING = "--learner.fit.steps 2 --learner.fit.finetune-steps 2 --learner.plan.steps 5 --learner.plan.horizon 0.2"
 FITTING += " --learner.model.width 8 --learner.model.ensemble-size 3"
 SMALL = {
@@ -21,7 +25,7 @@ SMALL = {
     "neural": "--measurements 10 --learner.paths 16 --learner.iterations 5 --learner.num-restarts 2"
     " --learner.update-steps 5",
     "pendulum": f"--measurements 1000 --learner.fit.gradient-matching-steps 2 {FITTING}",
-    "examples/own_system.py:problem": FITTING,
+    "examples/own_system.py:problem": AUTO,
     "gymnasium": f"--problem.eval-episodes 1 {FITTING}",
     "digits": "--measurements 16 --problem.denoising-steps 2 --problem.eval-images 2 --schedule.updates 1"
     " --learner.reward-model.steps 2 --learner.finetune.iterations 1 --learner.finetune.batch-size 2",
