@@ -19,6 +19,7 @@ from purectrl.control.known_equations import EquationsModel
 from purectrl.paper.battery import PROBLEMS
 from purectrl.problems.mechanical_systems import EVAL_SECONDS
 from purectrl.runs.spec import RunSpec
+from purectrl.systems.integration import runge_kutta_step
 
 STATES, GUESSES, STEPS, ITERATIONS = 4, 12, 200, 150
 """Initial states, searches for each of them, of which the best one counts, held controls, and iterations of a search."""
@@ -47,11 +48,7 @@ def _search(equations: Any, spec: Any, horizon: float) -> Array:
     low, high = jnp.asarray(spec.control_low, jnp.float32), jnp.asarray(spec.control_high, jnp.float32)
 
     def step(x: Array, u: Array, i: Array) -> Array:
-        rate = lambda x: model.drift(x[None, None], u[None, None])[0, 0]  # noqa: E731
-        a = rate(x)
-        b = rate(x + h / 2 * a)
-        c = rate(x + h / 2 * b)
-        return x + h / 6 * (a + 2 * b + 2 * c + rate(x + h * c))
+        return runge_kutta_step(lambda x, t: model.drift(x[None, None], u[None, None])[0, 0], x, 0.0, h)
 
     reward = lambda x, u: model.task.reward(x[None], u[None])[0]  # noqa: E731
     logarithm = lambda x, u: jnp.log(reward(x, u) + SMALLEST)  # noqa: E731

@@ -37,8 +37,8 @@ class PlanRegion(NamedTuple):
 class Draws(NamedTuple):
     """The random numbers of one step.
 
-    All of them, for many steps, come from two calls of the generator: each call is compiled anew, and takes as long as
-    a part of the rollout.
+    The numbers of many steps are drawn in two calls, one uniform and one normal: XLA compiles every call of the generator
+    separately, and one takes about as long to compile as a part of the rollout.
     """
 
     initial: Array
