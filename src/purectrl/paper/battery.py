@@ -26,7 +26,7 @@ PROBLEMS = (
     "coupled-tanks",
 )
 MOST = {"pendulum": 1_000, "cartpole": 3_000, "acrobot": 3_000}
-"""Measurements within which these problems should reach `REWARD`, with at most `UPDATES` updates, on `SEEDS` of the seeds."""
+"""Measurements within which they should reach `REWARD`, with at most `UPDATES` updates, on `SEEDS` of the seeds."""
 REWARD, UPDATES, SEEDS = 0.95, 6, 0.8
 LIMITED: Mapping[str, Mapping[str, Any]] = {"elbow-acrobot": {"measurements": 3_000, "most_seeds": 1}}
 """A budget and a number of seeds where a run takes longer than ten others."""
