@@ -144,14 +144,16 @@ def test_random_exploration_is_always_followed_by_an_update(learner):
 
 
 def test_the_champion_is_the_policy_that_measured_best_and_its_episodes_are_averaged(learner):
-    first = _crown(state_of(learner), 0.5, better=True)
+    first = _crown(state_of(learner), 0.7, 0.5, better=True)
     assert (first.champion_return, first.champion_episodes, first.executes_champion) == (0.5, 1, True)
-    again = _crown(first, 0.7, better=False)
+    again = _crown(first, 0.72, 0.7, better=False)
     assert (again.champion_return, again.champion_episodes) == (pytest.approx(0.6), 2)
+    assert (first.champion_error, again.champion_error) == (pytest.approx(0.2), pytest.approx(0.02))
     other = learner.init(Key.from_seed(5)).actor
-    worse = _crown(again._replace(actor=other, executes_champion=False), 0.55, better=False)
+    worse = _crown(again._replace(actor=other, executes_champion=False), 0.9, 0.55, better=False)
     assert worse.champion is first.actor
-    better = _crown(again._replace(actor=other, executes_champion=False), 0.65, better=False)
+    assert worse.champion_error == again.champion_error
+    better = _crown(again._replace(actor=other, executes_champion=False), 0.9, 0.65, better=False)
     assert better.champion is other
     assert better.champion_episodes == 1
 
@@ -185,7 +187,7 @@ def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
 
 
 def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner):
-    state = state_of(learner, champion_return=0.7, champion_episodes=1, good=True)
+    state = state_of(learner, champion_return=0.7, champion_episodes=1, champion_error=0.01, good=True)
     plan = planned(learner, [0.7, 0.7], [0.7, 0.7])
     done = learner._decide(state, plan, first=False)
     assert learner.finished(done)
@@ -193,7 +195,7 @@ def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner
 
 
 def test_a_low_return_is_given_more_data_before_the_planner_is_reported_and_the_run_ends(learner):
-    state = state_of(learner, champion_return=0.3, champion_episodes=1)
+    state = state_of(learner, champion_return=0.3, champion_episodes=1, champion_error=0.01)
     plan = planned(learner, [0.3, 0.3], [0.3, 0.3])
     for _ in range(MOST_REFUSED - 1):
         state = learner._decide(state, plan, first=False)
@@ -205,25 +207,39 @@ def test_a_low_return_is_given_more_data_before_the_planner_is_reported_and_the_
     assert "also from untrained networks" in state.decision
 
 
-def test_a_champion_that_the_model_does_not_understand_is_measured_again_but_not_for_ever(learner):
-    state = state_of(learner, champion_return=0.4, champion_episodes=1, good=True)
-    plan = planned(learner, [0.7, 0.7], [0.7, 0.7])
-    for _ in range(2):
+def test_a_champion_whose_promise_is_broken_is_measured_again_with_ever_more_episodes(learner, monkeypatch):
+    """The run goes on, and the next update needs 1, 2, 4, … new episodes."""
+    state = state_of(learner, champion_return=0.7, champion_episodes=1, champion_error=0.3, good=True)
+    plan = planned(learner, [0.9, 0.9], [0.9, 0.9])
+    promises(learner, monkeypatch, 0.7, 0.4)
+    for episodes in (1, 2, 4):
         state = learner._decide(state, plan, first=False)
         assert not learner.finished(state)
-        assert "once more" in state.decision
-    assert learner.finished(learner._decide(state, plan, first=False))
+        assert "its return is not understood" in state.decision
+        due = [learner.excess_loss(state, data(n), Key.from_seed(0))[0].drift >= 1 for n in range(1, 6)]
+        assert due == [n >= episodes for n in range(1, 6)]
+    understood = learner._decide(state._replace(champion_error=0.01), plan, first=False)
+    assert learner.finished(understood)
+
+
+def test_where_episodes_end_early_updates_wait_until_the_data_have_grown(learner, monkeypatch):
+    promises(learner, monkeypatch, 0.9, 0.5)
+    long, ended = data(5), replace(data(5).all, final=np.zeros((5, 2)))
+    state = state_of(learner, fitted=long.all.total - M // 2)
+    assert learner.excess_loss(state, long, Key.from_seed(0))[0].drift >= 1
+    assert learner.excess_loss(state, Dataset(ended), Key.from_seed(0))[0].drift == 0.0
 
 
 def test_a_planner_that_is_stuck_is_reported(learner):
-    state = state_of(learner)
-    state = learner._track_progress(state, 0.5)
-    for _ in range(STALLED - 1):
-        state = learner._track_progress(state, 0.5)
+    state, (low, high) = state_of(learner), (planned(learner, [j], [j]).test for j in (0.5, 0.9))
+    for _ in range(STALLED):
+        state = learner._track_progress(state, low)
     with pytest.warns(PlanningWarning, match="the planner is the bottleneck, not the data"):
-        learner._track_progress(state, 0.5)
+        learner._track_progress(state, low)
     fine = state._replace(best_imagined=0.9)
-    assert learner._track_progress(fine, 0.9).stalled == state.stalled + 1  # high returns do not move, and that is fine
+    assert (
+        learner._track_progress(fine, high).stalled == state.stalled + 1
+    )  # high returns do not move, and that is fine
 
 
 def test_noise_is_silent_at_first_and_has_its_covariance():

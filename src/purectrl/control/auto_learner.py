@@ -53,19 +53,23 @@ AMPLITUDE = 0.3
 """Size of the noise in the rest of it, before tanh."""
 SHORTEST_NOISE, LONGEST_NOISE = 0.005, 0.025
 """Correlation times of random controls before the first update, as shares of an episode."""
+SHORTEST_STEPS, LONGEST_STEPS = 1, 10
+"""The same at least, in steps of a problem in discrete time."""
 NOISE_TIME = 1.5
 """Correlation time of the noise after it, in units of 1/ρ."""
 LEAST_NEW = 0.2
 """New measurements that an update needs, in units of a whole episode: more than one episode if episodes end early."""
+LEAST_GROWTH = 0.25
+"""If an episode ends early, also this share of all measurements before."""
 MOST_REFUSED = 3
-"""The run ends after this many updates in a row without a better policy."""
+"""The run ends after this many updates in a row without a better policy, if the champion's promise is kept."""
 PATIENCE = 2
 """Rounds of planning with patience, in units of the largest number of rounds."""
 STALLED = 3
 """Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
 
 FAR = 0.2
-"""An imagined return that is this many scales below the highest reward is low."""
+"""Imagined episodes that end this many scales below the highest reward are far from it."""
 
 
 class AutoState(NamedTuple):
@@ -98,6 +102,8 @@ class AutoState(NamedTuple):
     champion_return: float = -np.inf
     """Mean of c over the champion's episodes, and their number."""
     champion_episodes: int = 0
+    champion_error: float = np.inf
+    """|promised − measured| of its last episode."""
     random_reward: float = 0.0
     best_reward: float = 1.0
     best_imagined: float = -np.inf
@@ -191,7 +197,9 @@ class AutoLearner:
             length = NOISE_TIME / state.rate
             noise = (AMPLITUDE, QUIET_SHARE * self.horizon, length, length)
         else:
-            noise = (1.0, 0.0, SHORTEST_NOISE * self.horizon, LONGEST_NOISE * self.horizon)
+            grid = self.time_grid or 0.0
+            shortest = max(SHORTEST_NOISE * self.horizon, SHORTEST_STEPS * grid)
+            noise = (1.0, 0.0, shortest, max(LONGEST_NOISE * self.horizon, LONGEST_STEPS * grid))
         return Plan(ExploringActor(state.actor, state.use_actor, *noise), None)
 
     def finished(self, state: AutoState) -> bool:
@@ -214,14 +222,14 @@ class AutoLearner:
         if the promise was kept and planning had converged to a good policy. If the policy is not good, the planner may be
         stuck: an update tries once more. The run also ends with the champion if no other policy could be executed any more.
         """
-        due = self._spent(data) or data.all.total - state.fitted >= LEAST_NEW * self.m
+        due = self._spent(data) or self._enough(state, data.all)
         if not state.use_actor:
             return ExcessLoss(*[np.inf if due else 0.0] * 2), state
         promised, measured = self._promise(state, state.actor, data.all)
         excess = abs(promised - measured) / (self.tolerance * state.scale)
         state = state._replace(promised=promised, measured=measured)
         rival = self._promise(state, state.champion, data.all)[0] if state.champion_episodes else -np.inf
-        state = _crown(state, measured, better=excess < 1 and measured > rival)
+        state = _crown(state, promised, measured, better=excess < 1 and measured > rival)
         if excess < 1 and state.converged and state.good and state.executes_champion:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
         elif self._spent(data) and state.executes_champion:
@@ -235,6 +243,15 @@ class AutoLearner:
     def _spent(self, data: Dataset) -> bool:
         """Whether the budget has no room for another episode."""
         return data.all.total + self.m > self.capacity
+
+    def _enough(self, state: AutoState, seen: Measurements) -> bool:
+        """Whether there is enough to learn from: after each update that found no better policy, twice as much as before."""
+        least = LEAST_NEW * self.m
+        if state.refused:
+            least = max(least, (2 ** (state.refused - 1) - 1 + LEAST_NEW) * self.m)
+        if seen.terminated[-1]:
+            least = max(least, LEAST_GROWTH * state.fitted)
+        return seen.total - state.fitted >= least
 
     def _promise(self, state: AutoState, actor: Actor, seen: Measurements) -> tuple[float, float]:
         """What is imagined for `actor` in the last episode, and what was measured, over the measured times without noise."""
@@ -324,7 +341,7 @@ class AutoLearner:
             return found, outcome
         scaled = lambda new, old: eqx.tree_at(lambda network: network.scale, new, old.scale)  # noqa: E731
         fresh = key.child("restart")
-        far = self._far(state, float(state.model.task.reward_unit) * float(found.test.whole.mean()))
+        far = self._far(state, found.test)
         other, others = plan_rounds(tuple(map(scaled, self._networks(fresh), networks)), fresh, far)
         both = outcome.rounds + others.rounds
         if float(other.test.score) <= float(found.test.score):
@@ -375,14 +392,14 @@ class AutoLearner:
         """Which policy is executed next, or whether the run ends."""
         unit = float(state.model.task.reward_unit)
         new, old = (unit * np.asarray(test.whole) for test in (found.test, found.before))
-        state = self._track_progress(state, float(new.mean()))
+        state = self._track_progress(state, found.test)
         if first:
             decision = f"execute the first policy, which promises {new.mean():.4g}"
             return state._replace(actor=found.actor, critic=found.critic, use_actor=1.0, decision=decision)
         slack = self.plan.gain * state.scale
         gain = float(new.mean() - old.mean())
         worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
-        far = not state.good and self._far(state, float(old.mean()))  # then there is little to lose
+        far = not state.good and self._far(state, found.before)  # then there is little to lose
         if gain > slack and (far or worse <= slack):
             decision = (
                 f"execute the new policy, which promises {new.mean():.4g}; the champion promises {old.mean():.4g}"
@@ -395,9 +412,9 @@ class AutoLearner:
             executes_champion=True,
             refused=state.refused + 1,
         )
-        agrees = abs(float(old.mean()) - state.champion_return) <= 2 * self.tolerance * state.scale
+        agrees = state.champion_error <= 2 * self.tolerance * state.scale
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
-        if (agrees and not far) or champion.refused >= MOST_REFUSED:
+        if agrees and (not far or champion.refused >= MOST_REFUSED):
             if gain <= slack and far:
                 reason += ", also from untrained networks on: the planner is the bottleneck, not the data"
                 warnings.warn(reason, PlanningWarning, stacklevel=2)
@@ -405,15 +422,17 @@ class AutoLearner:
         but = "its return is low" if agrees else "its return is not understood"
         return champion._replace(decision=f"execute the champion once more: {reason}, but {but}")
 
-    def _far(self, state: AutoState, imagined: float) -> bool:
-        """Whether an imagined return is far from the highest reward."""
-        return imagined < state.best_reward - FAR * state.scale
+    def _far(self, state: AutoState, test: ImaginedTest) -> bool:
+        """Whether imagined episodes end far from the highest reward, on average."""
+        late = float(state.model.task.reward_unit) * float(test.late.mean())
+        return late < state.best_reward - FAR * state.scale
 
-    def _track_progress(self, state: AutoState, imagined: float) -> AutoState:
+    def _track_progress(self, state: AutoState, test: ImaginedTest) -> AutoState:
         """Counts updates in which the imagined return has not moved, and reports the planner as the bottleneck."""
+        imagined = float(state.model.task.reward_unit) * float(test.whole.mean())
         moved = imagined > state.best_imagined + self.plan.gain * state.scale
         stalled = 0 if moved else state.stalled + 1
-        if stalled >= STALLED and self._far(state, imagined):
+        if stalled >= STALLED and self._far(state, test):
             warnings.warn(
                 f"the imagined return has not moved for {stalled} updates: the planner is the bottleneck, not the data",
                 PlanningWarning,
@@ -422,12 +441,13 @@ class AutoLearner:
         return state._replace(stalled=stalled, best_imagined=max(imagined, state.best_imagined))
 
 
-def _crown(state: AutoState, measured: float, better: bool) -> AutoState:
+def _crown(state: AutoState, promised: float, measured: float, better: bool) -> AutoState:
     """The state after the executed policy measured this return, and was or was not better than the champion's promise."""
+    error = abs(promised - measured)
     if state.executes_champion:
         count = state.champion_episodes + 1
         mean = (state.champion_episodes * state.champion_return + measured) / count
-        return state._replace(champion_return=mean, champion_episodes=count)
+        return state._replace(champion_return=mean, champion_episodes=count, champion_error=error)
     if measured <= state.champion_return and not better:
         return state
     return state._replace(
@@ -435,5 +455,6 @@ def _crown(state: AutoState, measured: float, better: bool) -> AutoState:
         champion_critic=state.critic,
         champion_return=measured,
         champion_episodes=1,
+        champion_error=error,
         executes_champion=True,
     )

@@ -40,6 +40,7 @@ from purectrl.control.regression import (
     root_mean_square,
 )
 from purectrl.control.settings import FitSettings
+from purectrl.control.state_structure import StateStructure
 from purectrl.control.termination import EndLoss, TerminalStates, end_data
 from purectrl.control.trajectories import subsample
 from purectrl.core.keys import Key
@@ -92,6 +93,7 @@ class LearnedTask(eqx.Module):
         starts: first states of the episodes [rows, d], zero beyond `count`.
         count: the number of episodes.
         ends: in which states episodes terminate; None if they do not.
+        structure: which states can occur; None if nothing is known.
     """
 
     rewards: Networks | KnownReward
@@ -100,6 +102,7 @@ class LearnedTask(eqx.Module):
     starts: Array
     count: Array
     ends: TerminalStates | None = None
+    structure: StateStructure | None = None
 
     @property
     def reward_unit(self) -> Array:
@@ -152,7 +155,9 @@ class BlackBoxModel(eqx.Module):
         self, x: Float[Array, "members rows d"], u: Float[Array, "members rows k"]
     ) -> Float[Array, "members rows d"]:
         """dx/dt under each member: the networks' outputs, added to an approximate model; known velocities replace them."""
-        rate = self.rates(x, u)
+        rate, structure = self.rates(x, u), self.task.structure
+        if structure is not None:
+            rate = rate * structure.changes
         if self.rates.spec.approximate_drift is not None:
             rate = rate + approximate(self.rates.spec.approximate_drift, x, u)
         for position, velocity in self.rates.spec.velocities:
@@ -201,7 +206,8 @@ class BlackBoxDynamics:
         rewards = make("rewards", 1) if known is None else KnownReward(jnp.ones(1), known, self.spec.log_reward)
         starts = jnp.zeros((self.episodes, self.spec.state_dim))
         ends = TerminalStates.random(key.child("ends").generator(), self.spec) if self.spec.may_terminate else None
-        task = LearnedTask(rewards, jnp.zeros(()), jnp.zeros(()), starts, jnp.zeros((), jnp.int32), ends)
+        structure = StateStructure.unknown(self.spec.state_dim)
+        task = LearnedTask(rewards, jnp.zeros(()), jnp.zeros(()), starts, jnp.zeros((), jnp.int32), ends, structure)
         return BlackBoxModel(make("rates", self.spec.state_dim), task)
 
     def fit(self, model: BlackBoxModel, seen: Measurements, which: Targets, first: bool, key: Key) -> Fit:
@@ -234,7 +240,8 @@ class BlackBoxDynamics:
             jnp.asarray, (data.r[:n].min(), data.r[:n].max(), starts, np.int32(len(measured)))
         )
         ends, found = self._fit_ends(model.task.ends, seen, data, features, first, key.child("ends"))
-        task = LearnedTask(rewards, worst, best, begins, count, ends)
+        structure = StateStructure.of(data.x[:n], data.y[:n])
+        task = LearnedTask(rewards, worst, best, begins, count, ends, structure)
         return Fit(BlackBoxModel(drift, task), info | found)
 
     def _fit_ends(

@@ -40,6 +40,7 @@ from purectrl.control.integrate import Integrator
 from purectrl.control.networks import Layer, mlp
 from purectrl.control.plan_starts import Draws, PlanRegion, draw_starts, index
 from purectrl.control.policy import Actor, Critic
+from purectrl.control.state_structure import project
 from purectrl.control.termination import Survival, survival
 from purectrl.control.time_scales import TimeScales
 from purectrl.systems.spec import StateSpec
@@ -125,7 +126,8 @@ def roll_out(
 
     As `purectrl.control.imagination.imagine`, with a step that may be traced and gradients clipped in units of the spread.
     Feedback is continuous, as in the system: the actor sees every state that the integrator evaluates the drift in. Euler's
-    method, the integrator of problems on a time grid, evaluates it once per step, so that controls are held there.
+    method, the integrator of problems on a time grid, evaluates it once per step, so that controls are held there. States
+    stay among those that can occur, see `StateStructure`.
     """
     limit = settings.state_grad_clip / math.prod(starts.shape[:-1])
     gap = jnp.full((*starts.shape[:-1], 1), step)
@@ -136,10 +138,10 @@ def roll_out(
         x = x + jax.lax.stop_gradient(jnp.clip(x, -2 * limits, 2 * limits) - x)
         z = actor.before_tanh(x) + noise
         rate = lambda x, s: model.drift(x, actor.squash(actor.before_tanh(x) + noise))  # noqa: E731
-        x = integrate(rate, x, gap)
+        x = project(model.task, integrate(rate, x, gap))
         return x, Imagined(x, actor.squash(z), z)
 
-    return jax.lax.scan(advance, starts, noise)[1]
+    return jax.lax.scan(advance, project(model.task, starts), noise)[1]
 
 
 def imagined_test(
