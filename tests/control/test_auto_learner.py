@@ -128,7 +128,9 @@ def test_episodes_that_end_early_are_collected_before_an_update(learner, monkeyp
     """One measurement per episode of M: an update is due after a fifth of M, or if the budget is spent."""
     promises(learner, monkeypatch, 0.9, 0.5)
     least = int(LEAST_NEW * M)
-    few, enough = (Dataset(replace(data(n).all, count=np.ones(n, int))) for n in (least - 1, least))
+    few, enough = (
+        Dataset(replace(data(n).all, count=np.ones(n, int), final=np.zeros((n, 2)))) for n in (least - 1, least)
+    )
     for state in (learner.init(Key.from_seed(0)), state_of(learner)):
         assert learner.excess_loss(state, few, Key.from_seed(0))[0].drift == 0.0
         assert learner.excess_loss(state, enough, Key.from_seed(0))[0].drift >= 1.0
@@ -222,12 +224,22 @@ def test_a_champion_whose_promise_is_broken_is_measured_again_with_ever_more_epi
     assert learner.finished(understood)
 
 
-def test_where_episodes_end_early_updates_wait_until_the_data_have_grown(learner, monkeypatch):
+def test_an_update_waits_until_the_data_have_grown(learner, monkeypatch):
     promises(learner, monkeypatch, 0.9, 0.5)
-    long, ended = data(5), replace(data(5).all, final=np.zeros((5, 2)))
-    state = state_of(learner, fitted=long.all.total - M // 2)
-    assert learner.excess_loss(state, long, Key.from_seed(0))[0].drift >= 1
-    assert learner.excess_loss(state, Dataset(ended), Key.from_seed(0))[0].drift == 0.0
+    state = state_of(learner, fitted=6 * M)
+    assert learner.excess_loss(state, data(7), Key.from_seed(0))[0].drift >= 1  # by a sixth
+    state = state_of(learner, fitted=7 * M)
+    assert learner.excess_loss(state, data(8), Key.from_seed(0))[0].drift == 0.0  # by a seventh
+    assert learner.excess_loss(state, data(9), Key.from_seed(0))[0].drift >= 1
+
+
+def test_the_first_update_needs_measurements_for_every_input(learner):
+    """Three inputs: 150 measurements, that is three episodes."""
+    state = learner.init(Key.from_seed(0))
+    assert learner.excess_loss(state, data(2), Key.from_seed(0))[0].drift == 0.0
+    assert learner.excess_loss(state, data(3), Key.from_seed(0))[0].drift == np.inf
+    ended = Dataset(replace(data(2).all, final=np.zeros((2, 2))))
+    assert learner.excess_loss(state, ended, Key.from_seed(0))[0].drift == np.inf
 
 
 def test_a_planner_that_is_stuck_is_reported(learner):

@@ -59,8 +59,11 @@ NOISE_TIME = 1.5
 """Correlation time of the noise after it, in units of 1/ρ."""
 LEAST_NEW = 0.2
 """New measurements that an update needs, in units of a whole episode: more than one episode if episodes end early."""
-LEAST_GROWTH = 0.25
-"""If an episode ends early, also this share of all measurements before."""
+LEAST_GROWTH = 0.15
+"""The same as a share of all measurements before."""
+FIRST_PER_INPUT = 50
+"""Measurements that the first update needs, per state and control of the system, unless episodes end early: then random
+controls only show how they end."""
 MOST_REFUSED = 3
 """The run ends after this many updates in a row without a better policy, if the champion's promise is kept."""
 PATIENCE = 2
@@ -246,11 +249,11 @@ class AutoLearner:
 
     def _enough(self, state: AutoState, seen: Measurements) -> bool:
         """Whether there is enough to learn from: after each update that found no better policy, twice as much as before."""
-        least = LEAST_NEW * self.m
+        least = max(LEAST_NEW * self.m, LEAST_GROWTH * state.fitted)
+        if not state.use_actor and not seen.terminated[-1]:
+            least = max(least, FIRST_PER_INPUT * (self.spec.state_dim + self.spec.control_dim))
         if state.refused:
             least = max(least, (2 ** (state.refused - 1) - 1 + LEAST_NEW) * self.m)
-        if seen.terminated[-1]:
-            least = max(least, LEAST_GROWTH * state.fitted)
         return seen.total - state.fitted >= least
 
     def _promise(self, state: AutoState, actor: Actor, seen: Measurements) -> tuple[float, float]:
