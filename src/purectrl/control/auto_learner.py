@@ -34,7 +34,13 @@ from purectrl.control.integrate import Integrator
 from purectrl.control.plan_starts import PlanRegion
 from purectrl.control.planner import ImaginedTest, Round, plan_round
 from purectrl.control.policy import Actor, Critic
-from purectrl.control.promised_return import episode_rewards, imagined_rewards, rewards_at_rest, time_mean
+from purectrl.control.promised_return import (
+    episode_rewards,
+    imagined_rewards,
+    rewards_at_rest,
+    rewards_states,
+    time_mean,
+)
 from purectrl.control.termination import without_unseen_ends
 from purectrl.control.time_scales import TimeScales, estimate_rate, time_scales
 from purectrl.control.working_region import normalization, working_region
@@ -248,8 +254,14 @@ class AutoLearner:
         return data.all.total + self.m > self.capacity
 
     def _enough(self, state: AutoState, seen: Measurements) -> bool:
-        """Whether there is enough to learn from: after each update that found no better policy, twice as much as before."""
+        """Whether there is enough to learn from.
+
+        After each update that found no better policy, that is twice as much as before. Random controls go on as long as no
+        reward depends on the state: a goal has not been found.
+        """
         least = max(LEAST_NEW * self.m, LEAST_GROWTH * state.fitted)
+        if not state.use_actor and self.spec.reward is None and not rewards_states(seen):
+            return False
         if not state.use_actor and not seen.terminated[-1]:
             least = max(least, FIRST_PER_INPUT * (self.spec.state_dim + self.spec.control_dim))
         if state.refused:
@@ -319,10 +331,7 @@ class AutoLearner:
         states = np.asarray(region.states)[: int(region.size)]
         estimate = estimate_rate(state.model, self.spec, states, np.asarray(region.goals), self.horizon)
         scales = time_scales(self.plan, estimate.rate, self.time_grid)
-        unit = float(state.model.task.reward_unit)
-        at_goals = unit * np.asarray(rewards_at_rest(self.spec, state.model, region.goals))
-        measured = episode_rewards(self.spec, seen)[seen.valid]
-        best = max(float(at_goals.max()), float(measured.max()))
+        best, measured = self._best_reward(state, seen, region), episode_rewards(self.spec, seen)[seen.valid]
         state = state._replace(rate=estimate.rate, measurement_step=float(scales.step), best_reward=best)
         if not first:
             return state
@@ -330,6 +339,22 @@ class AutoLearner:
         set_scale = lambda network: eqx.tree_at(lambda network: network.scale, network, scale)  # noqa: E731
         state = state._replace(actor=set_scale(state.actor), critic=set_scale(state.critic), feature_mean=mean)
         return state._replace(random_reward=float(measured.mean()))
+
+    def _best_reward(self, state: AutoState, seen: Measurements, region: PlanRegion) -> float:
+        """The highest reward, measured or at a rewarded state.
+
+        In discrete time, that of a step which terminates an episode is earned once: it counts as its share of an imagined
+        episode.
+        """
+        rewards, valid = episode_rewards(self.spec, seen), seen.valid
+        if self.time_grid is None or self.spec.reward is not None or not seen.terminated.any():
+            unit = float(state.model.task.reward_unit)
+            at_goals = unit * np.asarray(rewards_at_rest(self.spec, state.model, region.goals))
+            return max(float(at_goals.max()), float(rewards[valid].max()))
+        last = np.zeros_like(valid)
+        last[seen.terminated, valid.sum(axis=1)[seen.terminated] - 1] = True
+        share = self.time_grid / (QUIET_SHARE * self.horizon)
+        return float(np.where(last, share * rewards, rewards)[valid].max())
 
     def _plan(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, "Outcome"]:
         """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be

@@ -26,7 +26,7 @@ from purectrl.control.divergence import check_loss, finite
 from purectrl.control.dynamics import Fit
 from purectrl.control.fit import fit_ensemble
 from purectrl.control.imagination import Region, mixture
-from purectrl.control.integrate import Integrator
+from purectrl.control.integrate import Integrator, euler
 from purectrl.control.mechanical import LEARNING_RATE_DECAY, NO_LIMIT
 from purectrl.control.regression import (
     CONSTANT,
@@ -94,6 +94,8 @@ class LearnedTask(eqx.Module):
         count: the number of episodes.
         ends: in which states episodes terminate; None if they do not.
         structure: which states can occur; None if nothing is known.
+        ending_reward: the mean reward of steps that terminated an episode, in the unit of the measurements; None if
+            they have no reward of their own.
     """
 
     rewards: Networks | KnownReward
@@ -103,6 +105,7 @@ class LearnedTask(eqx.Module):
     count: Array
     ends: TerminalStates | None = None
     structure: StateStructure | None = None
+    ending_reward: Array | None = None
 
     @property
     def reward_unit(self) -> Array:
@@ -112,7 +115,10 @@ class LearnedTask(eqx.Module):
     @property
     def reward_range(self) -> tuple[Array, Array]:
         """The range of the measured rewards, in their unit."""
-        return self.worst / self.reward_unit, self.best / self.reward_unit
+        worst, best = self.worst, self.best
+        if self.ending_reward is not None:
+            worst, best = jnp.minimum(worst, self.ending_reward), jnp.maximum(best, self.ending_reward)
+        return worst / self.reward_unit, best / self.reward_unit
 
     def sample_initial_state(self, key: Array) -> Array:
         """x(0) [d], one of those that were measured."""
@@ -207,7 +213,9 @@ class BlackBoxDynamics:
         starts = jnp.zeros((self.episodes, self.spec.state_dim))
         ends = TerminalStates.random(key.child("ends").generator(), self.spec) if self.spec.may_terminate else None
         structure = StateStructure.unknown(self.spec.state_dim)
-        task = LearnedTask(rewards, jnp.zeros(()), jnp.zeros(()), starts, jnp.zeros((), jnp.int32), ends, structure)
+        none = jnp.zeros(())
+        ending = none if self._ends_rewarded else None
+        task = LearnedTask(rewards, none, none, starts, jnp.zeros((), jnp.int32), ends, structure, ending)
         return BlackBoxModel(make("rates", self.spec.state_dim), task)
 
     def fit(self, model: BlackBoxModel, seen: Measurements, which: Targets, first: bool, key: Key) -> Fit:
@@ -217,12 +225,13 @@ class BlackBoxDynamics:
         features = mean_and_std(np.asarray(self.spec.featurize(jnp.asarray(data.x[:n]))))
         steps = settings.steps if first else settings.finetune_steps
         rates, last = settings.learning_rate, settings.learning_rate / LEARNING_RATE_DECAY
+        rewarded, ending = self._rewards(seen, data)
 
         def fitted(networks: Networks, targets: np.ndarray, name: str) -> tuple[Networks, float]:
             size = root_mean_square(targets[:n], SMALLEST_REWARD if name == "rewards" else CONSTANT)
             units = [jnp.asarray(array) for array in (*features, size)]
             networks = networks.adapt(*units) if first else networks.rescale(*units)
-            rows = data.x, data.u, targets, data.size
+            rows = (data.x, data.u, targets, data.size) if name == "rates" else rewarded
             networks, loss = fit_ensemble(self.objective, networks, jax_key(key.child(name)), rows, steps, rates, last)
             return networks, float(loss)
 
@@ -236,13 +245,39 @@ class BlackBoxDynamics:
             rewards, info["reward_loss"] = fitted(rewards, data.r, "rewards")
         starts, measured = np.zeros((self.episodes, self.spec.state_dim), np.float32), seen.x[seen.valid[:, 0], 0]
         starts[: len(measured)] = measured
+        measured_rewards = rewarded[2][: int(rewarded[3])]
         worst, best, begins, count = map(
-            jnp.asarray, (data.r[:n].min(), data.r[:n].max(), starts, np.int32(len(measured)))
+            jnp.asarray, (measured_rewards.min(), measured_rewards.max(), starts, np.int32(len(measured)))
         )
         ends, found = self._fit_ends(model.task.ends, seen, data, features, first, key.child("ends"))
         structure = StateStructure.of(data.x[:n], data.y[:n])
-        task = LearnedTask(rewards, worst, best, begins, count, ends, structure)
+        task = LearnedTask(rewards, worst, best, begins, count, ends, structure, ending)
         return Fit(BlackBoxModel(drift, task), info | found)
+
+    @property
+    def _ends_rewarded(self) -> bool:
+        """Whether the step that terminates an episode has a reward of its own, such as that for reaching a goal.
+
+        In discrete time it does. In continuous time a reward is a rate, and an instant earns nothing.
+        """
+        return self.spec.may_terminate and self.spec.reward is None and self.integrate is euler
+
+    def _rewards(self, seen: Measurements, data: RegressionData) -> tuple[tuple, Array | None]:
+        """The data of the reward, (x, u, r, size), and the mean reward of steps that terminated an episode."""
+        every = data.x, data.u, data.r, data.size
+        if not self._ends_rewarded or seen.y is None:
+            return every, None
+        last = np.zeros_like(seen.valid)
+        last[seen.terminated, seen.valid.sum(axis=1)[seen.terminated] - 1] = True
+        ending = last[seen.valid & ~seen.repeated]
+        if not ending.any() or ending.all():
+            return every, jnp.zeros(())
+        kept = np.flatnonzero(~ending)
+        shifted = [np.zeros_like(array) for array in every[:3]]
+        for array, new in zip(every[:3], shifted, strict=True):
+            new[: len(kept)] = array[kept]
+        mean = data.r[: int(data.size)][ending].mean()
+        return (*shifted, np.int32(len(kept))), jnp.asarray(mean)
 
     def _fit_ends(
         self,
@@ -274,18 +309,18 @@ class BlackBoxDynamics:
     def check_fit(self, before: BlackBoxModel, after: BlackBoxModel, seen: Measurements) -> str:
         """Compares the losses of drift and reward with those of the previous networks and of predicting zero."""
         data = self._data(seen)
-        pairs = [("drift", before.rates, after.rates, data.y)]
+        pairs = [("drift", before.rates, after.rates, (data.x, data.u, data.y, data.size))]
         if isinstance(before.task.rewards, Networks) and isinstance(after.task.rewards, Networks):
-            pairs.append(("reward", before.task.rewards, after.task.rewards, data.r))
-        rows = subsample(np.arange(int(data.size)))
-        for name, old, new, targets in pairs:
+            pairs.append(("reward", before.task.rewards, after.task.rewards, self._rewards(seen, data)[0]))
+        for name, old, new, known in pairs:
             if new is old:
                 continue
             if not finite(new):
                 return f"the fit of the {name} diverged (it contains numbers that are not finite)"
             old = old.rescale(new.mean, new.scale, new.size)  # the same function; losses in the same unit
             zero = eqx.tree_at(lambda networks: networks.layers, new, jax.tree.map(jnp.zeros_like, new.layers))
-            arrays = [np.asarray(array)[rows] for array in (data.x, data.u, targets)]
+            rows = subsample(np.arange(int(known[3])))
+            arrays = [np.asarray(array)[rows] for array in known[:3]]
             losses = (mean_loss(self.objective, networks, *arrays) for networks in (old, zero, new))
             if wrong := check_loss(name, *losses):
                 return wrong

@@ -16,7 +16,7 @@ from jax import Array
 from purectrl.control.integrate import Integrator
 from purectrl.control.policy import Actor
 from purectrl.control.settings import PlanSettings
-from purectrl.control.termination import survival
+from purectrl.control.termination import earned
 from purectrl.systems.mechanical import MechanicalSystem
 
 MIXTURE = ((0.34, 1.0), (0.33, 4.0), (0.33, 16.0))
@@ -186,9 +186,7 @@ def imagine(
 def planned_reward(task: TaskModel, seen: Imagined, limits: Array) -> Array:
     """b̃ of each step [steps, members, rows], lower where a state is beyond its limit, and zero after the end."""
     beyond = jax.nn.relu(jnp.abs(seen.x) / limits - 1)
-    rewards = task.planning_reward(seen.x, seen.u, (beyond**2).sum(axis=-1))
-    alive = survival(task, seen.x)
-    return rewards if alive is None else rewards * alive.before
+    return earned(task, task.planning_reward(seen.x, seen.u, (beyond**2).sum(axis=-1)), seen.x)
 
 
 def control_noise(plan: PlanSettings, key: Array, shape: tuple[int, ...]) -> Array:
@@ -225,6 +223,5 @@ def imagined_test(
     starts = jnp.broadcast_to(starts, (model.members, *starts.shape))
     no_noise = jnp.zeros((steps, *starts.shape[:-1], actor.spec.control_dim))
     seen = imagine(plan, integrate, model, actor, starts, no_noise, limits)
-    rewards, alive = model.task.reward(seen.x, seen.u), survival(model.task, seen.x)
-    rewards = (rewards if alive is None else rewards * alive.before)[round(TRANSIENT_SHARE * steps) :]
+    rewards = earned(model.task, model.task.reward(seen.x, seen.u), seen.x)[round(TRANSIENT_SHARE * steps) :]
     return jnp.nan_to_num(rewards).mean(axis=(0, 2))

@@ -32,7 +32,7 @@ from purectrl.control.integrate import euler
 from purectrl.control.pets_settings import Pets, ReplanSettings, TransitionModelSettings
 from purectrl.control.sequence_search import SearchSettings, search_sequence
 from purectrl.control.settings import FitSettings
-from purectrl.control.termination import survival
+from purectrl.control.termination import earned
 from purectrl.core.keys import Key
 from purectrl.core.learner import Learner, Update
 from purectrl.core.ledger import Budget
@@ -170,10 +170,9 @@ def expected_return(
     _, after = jax.lax.scan(advance, start, (u, orders))
     before = jnp.concatenate([start[None], after[:-1]])
     held = jnp.broadcast_to(u[:, None, None], (*before.shape[:-1], u.shape[-1]))
-    unit = jnp.asarray(task.reward_unit)
-    rewards = task.planning_reward(before, held, jnp.zeros(before.shape[:-1])) * unit * steps.period
-    alive = survival(task, after)
-    rewards = (rewards if alive is None else rewards * jnp.where(ends > 0, alive.before, 1.0)).mean(axis=(1, 2))
+    rewards = task.planning_reward(before, held, jnp.zeros(before.shape[:-1]))
+    rewards = jnp.where(ends > 0, earned(task, rewards, after), rewards).mean(axis=(1, 2))
+    rewards = rewards * (jnp.asarray(task.reward_unit) * steps.period)
     if steps.end is None or spec.terminal_reward is None:
         return rewards.sum()
     left = jnp.round((steps.end - t) / steps.period) - jnp.arange(len(u))  # steps to the end, this one included

@@ -41,7 +41,7 @@ from purectrl.control.networks import Layer, mlp
 from purectrl.control.plan_starts import Draws, PlanRegion, draw_starts, index
 from purectrl.control.policy import Actor, Critic
 from purectrl.control.state_structure import project
-from purectrl.control.termination import Survival, survival
+from purectrl.control.termination import Survival, earned, survival
 from purectrl.control.time_scales import TimeScales
 from purectrl.systems.spec import StateSpec
 
@@ -158,8 +158,7 @@ def imagined_test(
     starts = jnp.broadcast_to(starts, (model.members, *starts.shape))
     no_noise = jnp.zeros((settings.test_steps, *starts.shape[:-1], actor.spec.control_dim))
     seen = roll_out(settings, integrate, model, actor, starts, no_noise, scales.step, region.limits, region.spread)
-    rewards, alive = jnp.nan_to_num(model.task.reward(seen.x, seen.u)), survival(model.task, seen.x)
-    rewards = rewards if alive is None else rewards * alive.before
+    rewards = earned(model.task, jnp.nan_to_num(model.task.reward(seen.x, seen.u)), seen.x)
     times = (jnp.arange(settings.test_steps) + 0.5) * scales.step
     end = jnp.minimum(region.length, settings.test_steps * scales.step)
     inside, late = (((times >= begin * end) & (times < end)) for begin in (0.0, 0.5))

@@ -12,9 +12,12 @@ from purectrl.control.imagination import ImaginationModel
 from purectrl.control.integrate import Integrator
 from purectrl.control.planner import Normalized, roll_out
 from purectrl.control.policy import Actor
-from purectrl.control.termination import survival
+from purectrl.control.termination import earned
 from purectrl.core.measurement import Measurements
 from purectrl.systems.spec import StateSpec
+
+EXPLAINED = 1e-3
+"""Rewards are explained by the controls up to this share of the largest one."""
 
 
 def time_mean(t: np.ndarray, values: np.ndarray) -> float:
@@ -35,6 +38,23 @@ def episode_rewards(spec: StateSpec, seen: Measurements) -> np.ndarray:
     return np.asarray(jnp.vectorize(spec.reward, signature="(d),(k)->()")(seen.x, seen.u))
 
 
+def rewards_states(seen: Measurements) -> bool:
+    """Whether measurements tell states apart: an episode has terminated, or rewards are no quadratic function of controls.
+
+    >>> u = np.linspace(-1.0, 1.0, 20)[None, :, None]
+    >>> [rewards_states(Measurements(u[..., 0], 2 * u, u, r=r)) for r in (-u[..., 0] ** 2, np.cos(9 * u[..., 0]))]
+    [False, True]
+    """
+    if seen.terminated.any() or seen.r is None:
+        return True
+    u, r = seen.u[seen.valid].astype(np.float64), seen.r[seen.valid].astype(np.float64)
+    scaled = u / np.maximum(np.abs(u).max(axis=0), 1e-12)
+    products = scaled[:, :, None] * scaled[:, None, :]
+    terms = np.concatenate([np.ones((len(u), 1)), scaled, products.reshape(len(u), -1)], axis=1)
+    error = r - terms @ np.linalg.lstsq(terms, r, rcond=None)[0]
+    return float(np.abs(error).max()) > EXPLAINED * float(np.abs(r).max())
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def rewards_at_rest(spec: StateSpec, model: ImaginationModel, x: Array) -> Array:
     """Rewards [n] in states [n, d] with controls in the middle of their range."""
@@ -51,6 +71,5 @@ def imagined_rewards(
     free = jnp.full(start.size, jnp.inf)
     network = Normalized.of(actor, jnp.zeros(actor.spec.feature_dim))
     seen = roll_out(settings, integrate, model, network, starts, no_noise, step, free, jnp.ones(start.size))
-    rewards, alive = jnp.nan_to_num(model.task.reward(seen.x, seen.u)), survival(model.task, seen.x)
-    rewards = rewards if alive is None else rewards * alive.before
+    rewards = earned(model.task, jnp.nan_to_num(model.task.reward(seen.x, seen.u)), seen.x)
     return model.task.reward_unit * rewards.mean(axis=(1, 2))

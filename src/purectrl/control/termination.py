@@ -6,8 +6,11 @@ p(x)       TerminalStates    the probability that an episode terminates in state
 S_k        Survival.before   the probability that an imagined rollout has not terminated before step k: Π_{i<k} (1 − p(x_i))
 S_{k+1}    Survival.after    the same after step k, for the value of the state that it leads to
 
-A step k of an imagined rollout is rewarded with S_k b(x, u), and the critic's value after it counts S_{k+1}: nothing is
-earned after the end. Both have a gradient, so that a policy learns to avoid termination, or to seek it.
+r_end      ending_reward     the mean reward of the steps that terminated episodes, if it was measured
+
+A step k of an imagined rollout is rewarded with S_k b(x, u), or S_{k+1} b(x, u) + (S_k − S_{k+1}) r_end if the step that
+ends an episode has a reward of its own. The critic's value after it counts S_{k+1}: nothing is earned after the end. All
+have a gradient, so that a policy learns to avoid termination, or to seek it.
 
 Termination is a function of the state, so the boundary between terminal and other states matters, and not how often episodes
 end: the classifier sees equally many of both. If the problem declares the function, the classifier is fitted to it, on
@@ -158,6 +161,19 @@ def survival(task: Any, x: Float[Array, "steps *rows d"]) -> Survival | None:
         return None
     after = jnp.exp(jnp.cumsum(jax.nn.log_sigmoid(-ends.logit(x)), axis=0))
     return Survival(jnp.concatenate([jnp.ones_like(after[:1]), after[:-1]]), after)
+
+
+def earned(
+    task: Any, rewards: Float[Array, "steps *rows"], x: Float[Array, "steps *rows d"]
+) -> Float[Array, "steps *rows"]:
+    """The expected rewards of rollouts that are in state x [steps, ..., d] after each step, zero after the end."""
+    alive = survival(task, x)
+    if alive is None:
+        return rewards
+    ending: Array | None = getattr(task, "ending_reward", None)
+    if ending is None:
+        return rewards * alive.before
+    return rewards * alive.after + ending / task.reward_unit * (alive.before - alive.after)
 
 
 def without_unseen_ends(model: Any, seen: Measurements) -> Any:

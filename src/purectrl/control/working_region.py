@@ -52,6 +52,8 @@ def working_region(
     spread[list(spec.angles)] = ANGLE_SPREAD
     if spec.mechanics is not None and spec.mechanics.goal is not None:
         goals = np.tile(np.asarray(spec.mechanics.goal, np.float32), (GOALS, 1))
+    elif (last := rewarded_ends(seen, model)) is not None:
+        goals = last[np.arange(GOALS) % len(last)]
     else:
         goals = rewarded_states(spec, model, states, spread, largest)
     limits = np.maximum(largest, MARGIN * np.abs(goals).max(axis=0))
@@ -59,6 +61,15 @@ def working_region(
     rows[: len(states)] = states
     arrays = (rows, np.int32(len(states)), *(a.astype(np.float32) for a in (limits, goals, spread)), np.float32(length))
     return PlanRegion(*map(jnp.asarray, arrays))
+
+
+def rewarded_ends(seen: Measurements, model: ImaginationModel) -> np.ndarray | None:
+    """The last states before episodes terminated [n, d], if that was rewarded more than any other step; else None."""
+    ending = getattr(model.task, "ending_reward", None)
+    if ending is None or not seen.terminated.any() or not ending > model.task.best:
+        return None
+    episodes = np.flatnonzero(seen.terminated)
+    return seen.x[episodes, seen.valid[episodes].sum(axis=1) - 1].astype(np.float32)
 
 
 def rewarded_states(
