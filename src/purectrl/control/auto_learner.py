@@ -274,7 +274,8 @@ class AutoLearner:
         end = min(QUIET_SHARE * self.horizon, limit * step)
         quiet = (seen.t[-1] < end) & seen.valid[-1]
         t, measured = seen.t[-1][quiet], episode_rewards(self.spec, seen)[-1][quiet]
-        if seen.terminated[-1] and t.size < seen.m and t[-1] + step < end:  # nothing is earned after the end
+        ended = seen.terminated[-1] and t.size < seen.m and t[-1] + step < end
+        if ended:  # nothing is earned after the end
             t, measured = np.append(t, (t[-1] + step, end)), np.append(measured, (0.0, 0.0))
         start = jnp.asarray(seen.x[-1, 0], jnp.float32)
         rewards = np.asarray(
@@ -282,8 +283,10 @@ class AutoLearner:
                 self.plan, self.dynamics.integrate, without_unseen_ends(state.model, seen), actor, start, step
             )
         )
-        imagined = np.interp(t, (np.arange(limit) + 0.5) * step, rewards)
-        return time_mean(t, imagined), time_mean(t, measured)
+        times = (np.arange(limit) + 0.5) * step
+        if ended:  # the model may end the episode at another time, and a reward for that is earned in one step
+            return float(rewards[times < end].mean()), time_mean(t, measured)
+        return time_mean(t, np.interp(t, times, rewards)), time_mean(t, measured)
 
     def update(self, state: AutoState, data: Dataset, which: Targets, key: Key) -> Update:
         """Fits the model to all data, plans in rounds, lets the champion compete, and decides what to execute."""
