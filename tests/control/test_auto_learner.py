@@ -80,6 +80,17 @@ def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):
     assert "promise was kept" in learner.summarize(state)["decision"]
 
 
+def test_a_kept_promise_from_an_easy_initial_state_is_followed_by_another_episode(learner, monkeypatch):
+    """The policy promises 0.5 on average, and 0.95 from where this episode began."""
+    easy = promises(learner, monkeypatch, 0.95, 0.96)
+    before = state_of(learner, converged=True, good=True, imagined=0.5)
+    excess, state = easy.excess_loss(before, data(), Key.from_seed(0))
+    assert excess.drift == 0.0
+    assert not learner.finished(state)
+    _, state = promises(learner, monkeypatch, 0.52, 0.53).excess_loss(state, data(), Key.from_seed(0))
+    assert learner.finished(state)
+
+
 @pytest.mark.parametrize(
     ("promised", "converged", "good", "best"),
     [(0.9, True, True, -np.inf), (0.8, False, True, -np.inf), (0.8, True, False, -np.inf), (0.8, True, True, 0.9)],
@@ -146,16 +157,17 @@ def test_random_exploration_is_always_followed_by_an_update(learner):
 
 
 def test_the_champion_is_the_policy_that_measured_best_and_its_episodes_are_averaged(learner):
-    first = _crown(state_of(learner), 0.7, 0.5, better=True)
+    first = _crown(state_of(learner), 0.5, 0.2, better=True)
     assert (first.champion_return, first.champion_episodes, first.executes_champion) == (0.5, 1, True)
-    again = _crown(first, 0.72, 0.7, better=False)
+    again = _crown(first, 0.7, 0.02, better=False)
     assert (again.champion_return, again.champion_episodes) == (pytest.approx(0.6), 2)
     assert (first.champion_error, again.champion_error) == (pytest.approx(0.2), pytest.approx(0.02))
+    assert _crown(again, 0.7, np.inf, better=False).champion_error == again.champion_error  # that episode showed little
     other = learner.init(Key.from_seed(5)).actor
-    worse = _crown(again._replace(actor=other, executes_champion=False), 0.9, 0.55, better=False)
+    worse = _crown(again._replace(actor=other, executes_champion=False), 0.55, 0.35, better=False)
     assert worse.champion is first.actor
     assert worse.champion_error == again.champion_error
-    better = _crown(again._replace(actor=other, executes_champion=False), 0.9, 0.65, better=False)
+    better = _crown(again._replace(actor=other, executes_champion=False), 0.65, 0.25, better=False)
     assert better.champion is other
     assert better.champion_episodes == 1
 
@@ -240,6 +252,26 @@ def test_the_first_update_needs_measurements_for_every_input(learner):
     assert learner.excess_loss(state, data(3), Key.from_seed(0))[0].drift == np.inf
     ended = Dataset(replace(data(2).all, final=np.zeros((2, 2))))
     assert learner.excess_loss(state, ended, Key.from_seed(0))[0].drift == np.inf
+
+
+def test_a_reward_that_ends_an_episode_counts_as_its_share_of_an_episode(learner):
+    """Steps of 0.1 s in imagined episodes of 5 s: a reward of 100 that is earned once is worth 2."""
+    seen = replace(data(2).all, final=np.array([[np.nan, np.nan], [1.0, 1.0]]), count=np.array([M, 20]))
+    rewards = np.full((2, M), -0.5)
+    rewards[1, 19] = 100.0
+    unknown = replace(learner, spec=replace(learner.spec, reward=None), time_grid=0.1)
+    assert unknown._best_reward(state_of(learner), replace(seen, r=rewards), None) == pytest.approx(2.0)
+
+
+def test_random_controls_go_on_until_a_reward_depends_on_the_state(learner):
+    u = np.random.default_rng(0).normal(size=(5, M, 1))
+    seen, unknown = replace(data(5).all, u=u), replace(learner, spec=replace(learner.spec, reward=None))
+    state = learner.init(Key.from_seed(0))
+    costs = -0.1 * u[..., 0] ** 2
+    assert unknown.excess_loss(state, Dataset(replace(seen, r=costs)), Key.from_seed(0))[0].drift == 0.0
+    found = costs.copy()
+    found[3, 7] += 1.0
+    assert unknown.excess_loss(state, Dataset(replace(seen, r=found)), Key.from_seed(0))[0].drift == np.inf
 
 
 def test_a_planner_that_is_stuck_is_reported(learner):

@@ -26,6 +26,7 @@ from purectrl.control.regression import (
     root_mean_square,
 )
 from purectrl.control.settings import FitSettings
+from purectrl.control.working_region import rewarded_ends, working_region
 from purectrl.core import Key, MeasurementError, Measurements, Plan
 from purectrl.core.schedules import Targets
 from purectrl.systems.gym import gym_episodes
@@ -151,6 +152,32 @@ def test_a_fit_changes_what_it_is_told_to(data):
     assert model.rates is begin.rates
     assert model.task.reward_unit == pytest.approx(np.sqrt((data.r**2).mean()), rel=1e-5)
     assert np.allclose([model.task.worst, model.task.best], [data.r.min(), data.r.max()])
+
+
+def test_the_reward_for_reaching_a_goal_is_a_number_of_its_own_and_imagination_begins_near_it():
+    """Each step costs 0.1; every other episode of 10 terminates in its 6th, for a reward of 50."""
+    generator, episodes, m = np.random.default_rng(3), 4, 10
+    x = generator.normal(size=(episodes, m, 3))
+    count, r, final = np.full(episodes, m), np.full((episodes, m), -0.1), np.full((episodes, 3), np.nan)
+    count[::2], final[::2], r[::2, 5] = 6, 9.0, 50.0
+    seen = Measurements(
+        np.tile(0.1 * np.arange(m), (episodes, 1)), x, np.zeros((episodes, m, 1)), y=x, r=r, count=count, final=final
+    )
+    spec = replace(PENDULUM, may_terminate=True)
+    dynamics = replace(DYNAMICS, spec=spec, settings=FitSettings(steps=300, batch_size=16, learning_rate=1e-2))
+    task = dynamics.fit(dynamics.init(Key.from_seed(0)), seen, Targets.BOTH, True, Key.from_seed(1)).model.task
+    assert float(task.ending_reward) == 50.0
+    assert float(task.best) == pytest.approx(-0.1)
+    assert [float(limit * task.reward_unit) for limit in task.reward_range] == pytest.approx([-0.1, 50.0])
+    last = jnp.asarray(x[::2, 5], jnp.float32)
+    assert np.asarray(task.reward(last, jnp.zeros((2, 1))) * task.reward_unit) == pytest.approx(
+        -0.1 * np.ones(2), abs=2
+    )
+    model = BlackBoxModel(networks(3, spec=spec), task)
+    region = working_region(spec, seen, model, 1.0, 80, 0.5)
+    assert {tuple(goal) for goal in region.goals.tolist()} == {tuple(state) for state in last.tolist()}
+    punished = eqx.tree_at(lambda model: model.task.ending_reward, model, jnp.asarray(-50.0))
+    assert rewarded_ends(seen, punished) is None
 
 
 @pytest.mark.parametrize("part", ["rates", "rewards"])

@@ -13,7 +13,7 @@ from small_learners import BLACK_BOX
 import purectrl as pc
 from purectrl.control.actor_critic import critic_targets, discounted, ending_critic_targets
 from purectrl.control.settings import PlanSettings
-from purectrl.control.termination import Survival, end_data, survival, without_unseen_ends
+from purectrl.control.termination import Survival, earned, end_data, survival, without_unseen_ends
 from purectrl.core import Key, Measurements
 from purectrl.core.algorithm import Algorithm
 from purectrl.core.ledger import Budget
@@ -58,6 +58,20 @@ def test_survival_is_the_product_of_not_ending():
     assert found.after[:, 0] == pytest.approx([0.75, 0.75**2, 0.0, 0.0])
     assert found.before[:, 0] == pytest.approx([1.0, 0.75, 0.75**2, 0.0])
     assert survival(object(), x) is None
+
+
+def test_the_reward_of_the_step_that_ends_an_episode_is_earned_once():
+    """With b = 0 and r_end = 6 in units of 2: three times the probability that the episode has ended."""
+    x = jnp.array([0.0, 0.5, 0.5, 0.0])[:, None, None]
+    alive = survival(Line, x)
+
+    class Goal(Line):
+        ending_reward, reward_unit = jnp.asarray(6.0), 2.0
+
+    assert earned(Goal, jnp.zeros((4, 1)), x).sum() == pytest.approx(3 * (1 - 0.75**4))
+    ones = jnp.ones((4, 1))
+    assert earned(Line, ones, x) == pytest.approx(np.asarray(alive.before))  # the ending step is rewarded like others
+    assert earned(object(), ones, x) is ones
 
 
 def test_critic_targets_without_an_end_are_those_of_rollouts_that_never_end():

@@ -121,6 +121,8 @@ class AutoState(NamedTuple):
     """Updates since it last rose."""
     refused: int = 0
     """Updates in a row that found no better policy."""
+    imagined: float = np.inf
+    """J of `actor` from all known initial states, in the model that it was planned in."""
     promised: float = 0.0
     """What was imagined for the last measured episode, and what was measured in it."""
     measured: float = 0.0
@@ -228,8 +230,8 @@ class AutoLearner:
 
         The executed policy becomes the champion if it measured best, or if its promise was kept and it measured more than
         the champion promises from the same initial state: returns from different initial states do not compare. The run ends
-        if the promise was kept and planning had converged to a good policy. If the policy is not good, the planner may be
-        stuck: an update tries once more. The run also ends with the champion if no other policy could be executed any more.
+        if the promise was kept, from an initial state that is not much easier than others, and planning had converged to a
+        good policy. If the policy is not good, the planner may be stuck: an update tries once more. The run also ends with the champion if no other policy could be executed any more.
         """
         due = self._spent(data) or self._enough(state, data.all)
         if not state.use_actor:
@@ -238,12 +240,16 @@ class AutoLearner:
         excess = abs(promised - measured) / (self.tolerance * state.scale)
         state = state._replace(promised=promised, measured=measured)
         rival = self._promise(state, state.champion, data.all)[0] if state.champion_episodes else -np.inf
-        state = _crown(state, promised, measured, better=excess < 1 and measured > rival)
-        if excess < 1 and state.converged and state.good and state.executes_champion:
+        # a kept promise from an initial state in which little has to be done shows little
+        easy = promised > state.imagined + 2 * self.tolerance * state.scale
+        error = np.inf if easy else abs(promised - measured)
+        state = _crown(state, measured, error, better=excess < 1 and measured > rival)
+        solved = state.converged and state.good and state.executes_champion
+        if excess < 1 and solved and not easy:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
         elif self._spent(data) and state.executes_champion:
             state, excess = state._replace(ended=True, decision="stop with the champion: the budget is spent"), 0.0
-        elif not due:
+        elif not due or (excess < 1 and solved):
             excess = 0.0
         elif not excess >= 1:
             excess = 1.0  # planning has not converged to a good policy, or another policy measured better
@@ -426,7 +432,8 @@ class AutoLearner:
         state = self._track_progress(state, found.test)
         if first:
             decision = f"execute the first policy, which promises {new.mean():.4g}"
-            return state._replace(actor=found.actor, critic=found.critic, use_actor=1.0, decision=decision)
+            kept = state._replace(actor=found.actor, critic=found.critic, use_actor=1.0, imagined=float(new.mean()))
+            return kept._replace(decision=decision)
         slack = self.plan.gain * state.scale
         gain = float(new.mean() - old.mean())
         worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
@@ -436,12 +443,13 @@ class AutoLearner:
                 f"execute the new policy, which promises {new.mean():.4g}; the champion promises {old.mean():.4g}"
             )
             kept = state._replace(actor=found.actor, critic=found.critic, executes_champion=False, refused=0)
-            return kept._replace(decision=decision)
+            return kept._replace(decision=decision, imagined=float(new.mean()))
         champion = state._replace(
             actor=state.champion,
             critic=state.champion_critic,
             executes_champion=True,
             refused=state.refused + 1,
+            imagined=float(old.mean()),
         )
         agrees = state.champion_error <= 2 * self.tolerance * state.scale
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
@@ -472,12 +480,15 @@ class AutoLearner:
         return state._replace(stalled=stalled, best_imagined=max(imagined, state.best_imagined))
 
 
-def _crown(state: AutoState, promised: float, measured: float, better: bool) -> AutoState:
-    """The state after the executed policy measured this return, and was or was not better than the champion's promise."""
-    error = abs(promised - measured)
+def _crown(state: AutoState, measured: float, error: float, better: bool) -> AutoState:
+    """The state after the executed policy measured this return, and was or was not better than the champion's promise.
+
+    `error` is |promised − measured|, infinite if the episode shows little.
+    """
     if state.executes_champion:
         count = state.champion_episodes + 1
         mean = (state.champion_episodes * state.champion_return + measured) / count
+        error = error if np.isfinite(error) else state.champion_error
         return state._replace(champion_return=mean, champion_episodes=count, champion_error=error)
     if measured <= state.champion_return and not better:
         return state
