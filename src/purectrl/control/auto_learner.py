@@ -231,7 +231,8 @@ class AutoLearner:
         The executed policy becomes the champion if it measured best, or if its promise was kept and it measured more than
         the champion promises from the same initial state: returns from different initial states do not compare. The run ends
         if the promise was kept, from an initial state that is not much easier than others, and planning had converged to a
-        good policy. If the policy is not good, the planner may be stuck: an update tries once more. The run also ends with the champion if no other policy could be executed any more.
+        good policy. If the policy is not good, the planner may be stuck: an update tries once more. The run also ends with
+        the champion if no other policy could be executed any more.
         """
         due = self._spent(data) or self._enough(state, data.all)
         if not state.use_actor:
