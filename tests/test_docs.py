@@ -37,7 +37,8 @@ FITTING += " --learner.model.width 8"
 TUNING = "--learner.reward-model.steps 2 --learner.finetune.iterations 1 --learner.finetune.batch-size 2"
 SMALL = {
     "finite": "--measurements 200 --problem.steps 8",
-    "gymnasium": f"--problem.eval-episodes 1 {FITTING} --learner.fit.steps 200 --learner.fit.finetune-steps 200",
+    "gymnasium": f"--problem.eval-episodes 1 --measurements 700 {AUTO}",
+    "gymnasium, pure-enode": f"--problem.eval-episodes 1 {FITTING} --learner.fit.steps 200 --learner.fit.finetune-steps 200",
     "digits": f"--measurements 16 --schedule.updates 1 --problem.denoising-steps 2 --problem.eval-images 2 {TUNING}",
     "pendulum": f"{FITTING} --learner.fit.gradient-matching-steps 2",
     "taste": f"--measurements 16 --schedule.updates 1 --problem.denoising-steps 4 --problem.eval-images 2 {TUNING}",
@@ -83,6 +84,9 @@ LONG = {"cluster", "deployment", "diffusion", "gymnasium", "your-own-reward"}
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in RUNNABLE]
 )
+@pytest.mark.filterwarnings(
+    "ignore::purectrl.core.errors.PlanningWarning"
+)  # a few steps of planning find no good policy
 def test_the_examples_of_a_page_run(name, tmp_path, monkeypatch, capsys):
     """Its files, its commands in order and with small settings, then its programs as one and word for word."""
     monkeypatch.chdir(tmp_path)
@@ -94,7 +98,8 @@ def test_the_examples_of_a_page_run(name, tmp_path, monkeypatch, capsys):
             done = shell([*words, *SMALL[words[2]].split(), "--seeds", "0:1"], tmp_path)
             assert done.returncode == 0, f"{command}: {done.stderr}"
         else:
-            small = SMALL[words[2]].split() if words[1] == "run" else []
+            enode = SMALL.get(f"{words[2]}, pure-enode") if "pure-enode" in words else None
+            small = (enode or SMALL[words[2]]).split() if words[1] == "run" else []
             assert cli.main([*words[1:], *small]) == 0, f"{command}: {capsys.readouterr().err}"
     if program := "\n".join(programs(PAGES[name])):
         (tmp_path / "page.py").write_text(program)

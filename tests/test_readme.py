@@ -26,7 +26,7 @@ SMALL = {
     " --learner.update-steps 5",
     "pendulum": f"--measurements 1000 --learner.fit.gradient-matching-steps 2 {FITTING}",
     "examples/own_system.py:problem": AUTO,
-    "gymnasium": f"--problem.eval-episodes 1 {FITTING}",
+    "gymnasium": f"--problem.eval-episodes 1 --measurements 800 {AUTO}",
     "digits": "--measurements 16 --problem.denoising-steps 2 --problem.eval-images 2 --schedule.updates 1"
     " --learner.reward-model.steps 2 --learner.finetune.iterations 1 --learner.finetune.batch-size 2",
 }
