@@ -356,15 +356,13 @@ class AutoLearner:
         In discrete time, that of a step which terminates an episode is earned once: it counts as its share of an imagined
         episode.
         """
-        rewards, valid = episode_rewards(self.spec, seen), seen.valid
+        rewards = episode_rewards(self.spec, seen)
         if self.time_grid is None or self.spec.reward is not None or not seen.terminated.any():
             unit = float(state.model.task.reward_unit)
             at_goals = unit * np.asarray(rewards_at_rest(self.spec, state.model, region.goals))
-            return max(float(at_goals.max()), float(rewards[valid].max()))
-        last = np.zeros_like(valid)
-        last[seen.terminated, valid.sum(axis=1)[seen.terminated] - 1] = True
+            return max(float(at_goals.max()), float(rewards[seen.valid].max()))
         share = self.time_grid / (QUIET_SHARE * self.horizon)
-        return float(np.where(last, share * rewards, rewards)[valid].max())
+        return float(np.where(seen.ending, share * rewards, rewards)[seen.valid].max())
 
     def _plan(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, "Outcome"]:
         """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be

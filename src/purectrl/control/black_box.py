@@ -267,9 +267,7 @@ class BlackBoxDynamics:
         every = data.x, data.u, data.r, data.size
         if not self._ends_rewarded or seen.y is None:
             return every, None
-        last = np.zeros_like(seen.valid)
-        last[seen.terminated, seen.valid.sum(axis=1)[seen.terminated] - 1] = True
-        ending = last[seen.valid & ~seen.repeated]
+        ending = seen.ending[seen.valid & ~seen.repeated]
         if not ending.any() or ending.all():
             return every, jnp.zeros(())
         kept = np.flatnonzero(~ending)

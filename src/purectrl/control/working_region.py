@@ -68,8 +68,7 @@ def rewarded_ends(seen: Measurements, model: ImaginationModel) -> np.ndarray | N
     ending = getattr(model.task, "ending_reward", None)
     if ending is None or not seen.terminated.any() or not ending > model.task.best:
         return None
-    episodes = np.flatnonzero(seen.terminated)
-    return seen.x[episodes, seen.valid[episodes].sum(axis=1) - 1].astype(np.float32)
+    return seen.x[seen.ending].astype(np.float32)
 
 
 def rewarded_states(

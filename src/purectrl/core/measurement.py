@@ -108,6 +108,14 @@ class Measurements:
         return ~np.isnan(self.final).any(axis=tuple(range(1, self.final.ndim)), keepdims=True).reshape(-1)
 
     @property
+    def ending(self) -> np.ndarray:
+        """Which measurements are the last ones of episodes that terminated [episodes, m]."""
+        found = np.zeros(self.t.shape, bool)
+        episodes = np.flatnonzero(self.terminated)
+        found[episodes, self.valid[episodes].sum(axis=1) - 1] = True
+        return found
+
+    @property
     def repeated(self) -> np.ndarray:
         """Which measurements show the state of the one before, and so nothing new [episodes, m]."""
         found = np.zeros(self.t.shape, bool)
