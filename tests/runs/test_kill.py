@@ -24,7 +24,7 @@ def whole(tmp_path_factory):
     return results, seconds
 
 
-FEW = 10
+FEW = 4
 """Trials in `make test`; the others run in `make test-all`."""
 
 

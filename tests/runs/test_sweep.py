@@ -72,7 +72,7 @@ def test_a_sweep_gives_what_single_runs_give(tmp_path, whole, engine):
     [
         ("local", signal.SIGKILL),
         ("local", signal.SIGINT),
-        ("local", signal.SIGTERM),
+        pytest.param("local", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("ray", signal.SIGKILL, marks=pytest.mark.slow),
         pytest.param("submitit", signal.SIGINT, marks=pytest.mark.slow),
     ],
