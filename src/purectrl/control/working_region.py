@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from purectrl.control.black_box import LearnedTask
 from purectrl.control.imagination import ImaginationModel
 from purectrl.control.plan_starts import PlanRegion
 from purectrl.core.measurement import Measurements
@@ -65,8 +66,10 @@ def working_region(
 
 def rewarded_ends(seen: Measurements, model: ImaginationModel) -> np.ndarray | None:
     """The last states before episodes terminated [n, d], if that was rewarded more than any other step; else None."""
-    ending = getattr(model.task, "ending_reward", None)
-    if ending is None or not seen.terminated.any() or not ending > model.task.best:
+    task = model.task
+    if not isinstance(task, LearnedTask) or task.ending_reward is None or not seen.terminated.any():
+        return None
+    if not task.ending_reward > task.best:
         return None
     return seen.x[seen.ending].astype(np.float32)
 
