@@ -221,6 +221,18 @@ def test_a_low_return_is_given_more_data_before_the_planner_is_reported_and_the_
     assert "also from untrained networks" in state.decision
 
 
+def test_with_a_learned_reward_a_policy_that_is_not_good_is_given_more_data(learner):
+    unknown = replace(learner, spec=replace(learner.spec, reward=None))
+    state = state_of(learner, champion_return=0.9, champion_episodes=1, champion_error=0.01)
+    plan = planned(learner, [0.9, 0.9], [0.9, 0.9])
+    assert learner.finished(learner._decide(state, plan, first=False))
+    for _ in range(MOST_REFUSED - 1):
+        state = unknown._decide(state, plan, first=False)
+        assert not unknown.finished(state)
+        assert "the reward is learned" in state.decision
+    assert unknown.finished(unknown._decide(state, plan, first=False))
+
+
 def test_a_champion_whose_promise_is_broken_is_measured_again_with_ever_more_episodes(learner, monkeypatch):
     """The run goes on, and the next update needs 1, 2, 4, … new episodes."""
     state = state_of(learner, champion_return=0.7, champion_episodes=1, champion_error=0.3, good=True)

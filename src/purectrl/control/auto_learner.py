@@ -452,12 +452,16 @@ class AutoLearner:
         )
         agrees = state.champion_error <= 2 * self.tolerance * state.scale
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
-        if agrees and (not far or champion.refused >= MOST_REFUSED):
+        unsure = far or (
+            not state.good and self.spec.reward is None
+        )  # a better policy may hide behind the learned reward
+        if agrees and (not unsure or champion.refused >= MOST_REFUSED):
             if gain <= slack and far:
                 reason += ", also from untrained networks on: the planner is the bottleneck, not the data"
                 warnings.warn(reason, PlanningWarning, stacklevel=2)
             return champion._replace(ended=True, decision=f"stop with the champion: {reason}")
-        but = "its return is low" if agrees else "its return is not understood"
+        why = "its return is low" if far else "it is not good, and the reward is learned"
+        but = why if agrees else "its return is not understood"
         return champion._replace(decision=f"execute the champion once more: {reason}, but {but}")
 
     def _far(self, state: AutoState, test: ImaginedTest) -> bool:
