@@ -335,12 +335,13 @@ class BlackBoxDynamics:
         return typical_features(self.spec, region)
 
     def _data(self, seen: Measurements) -> RegressionData:
-        """All measurements; the drift is that which an approximate model leaves."""
+        """All measurements. The drift is that which an approximate model leaves, zero in coordinates that hardly ever change."""
         data = regression_data(seen, self.spec, self.capacity, self.settings.max_gap)
-        if self.spec.approximate_drift is None:
-            return data
-        known = approximate(self.spec.approximate_drift, jnp.asarray(data.x), jnp.asarray(data.u))
-        return data._replace(y=data.y - np.asarray(known))
+        y = data.y
+        if self.spec.approximate_drift is not None:
+            y = y - np.asarray(approximate(self.spec.approximate_drift, jnp.asarray(data.x), jnp.asarray(data.u)))
+        n = int(data.size)
+        return data._replace(y=y * np.asarray(StateStructure.of(data.x[:n], y[:n]).changes))
 
 
 def approximate(drift: Callable[[Array, Array], Array], x: Array, u: Array) -> Array:
