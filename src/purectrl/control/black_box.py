@@ -335,7 +335,7 @@ class BlackBoxDynamics:
         return typical_features(self.spec, region)
 
     def _data(self, seen: Measurements) -> RegressionData:
-        """All measurements. The drift is that which an approximate model leaves, zero in coordinates that hardly ever change."""
+        """All measurements; the drift is what an approximate model leaves, zero in coordinates that hardly ever change."""
         data = regression_data(seen, self.spec, self.capacity, self.settings.max_gap)
         y = data.y
         if self.spec.approximate_drift is not None:
