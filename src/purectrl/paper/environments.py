@@ -40,7 +40,7 @@ def item() -> Item:
         tuple(groups),
         seeds=5,
         quick=3,
-        cost="about 2 hours on two cores, 30 minutes with --quick; needs MuJoCo",
+        cost="about 3 hours of computing, 2 with --quick, halved on two cores; needs MuJoCo",
     )
 
 
