@@ -5,7 +5,6 @@ symbol     here              meaning
 p(x)       TerminalStates    the probability that an episode terminates in state x
 S_k        Survival.before   the probability that an imagined rollout has not terminated before step k: Π_{i<k} (1 − p(x_i))
 S_{k+1}    Survival.after    the same after step k, for the value of the state that it leads to
-
 r_end      ending_reward     the mean reward of the steps that terminated episodes, if it was measured
 
 A step k of an imagined rollout is rewarded with S_k b(x, u), or S_{k+1} b(x, u) + (S_k − S_{k+1}) r_end if the step that
