@@ -9,10 +9,12 @@ import pytest
 from linear_cart import cart
 
 import purectrl as pc
-from purectrl.control.auto_learner import LEAST_NEW, MOST_REFUSED, STALLED, AutoLearner, Outcome, _crown
+from purectrl.control.auto_learner import LEAST_NEW, MOST_REFUSED, STALLED, AutoLearner, Outcome
 from purectrl.control.auto_settings import Auto, EnsembleSettings, KnownModel, RoundSettings
+from purectrl.control.auto_state import crown
 from purectrl.control.exploring_policy import ExploringActor, smooth_noise
 from purectrl.control.planner import ImaginedTest, Round
+from purectrl.control.promised_return import best_reward
 from purectrl.core import Dataset, Key, Measurements, PlanningWarning, UnsupportedError
 from purectrl.core.algorithm import Algorithm
 from purectrl.core.ledger import Budget
@@ -73,7 +75,9 @@ def planned(learner, new, old):
 
 def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):
     kept = promises(learner, monkeypatch, 0.80, 0.81)
-    excess, state = kept.excess_loss(state_of(learner, converged=True, good=True), data(), Key.from_seed(0))
+    excess, state = kept.excess_loss(
+        state_of(learner, converged=True, good=True, agreed=True), data(), Key.from_seed(0)
+    )
     assert excess.drift < 1
     assert learner.finished(state)
     assert state.champion_return == 0.81
@@ -83,7 +87,7 @@ def test_a_kept_promise_of_a_converged_plan_ends_the_run(learner, monkeypatch):
 def test_a_kept_promise_from_an_easy_initial_state_is_followed_by_another_episode(learner, monkeypatch):
     """The policy promises 0.5 on average, and 0.95 from where this episode began."""
     easy = promises(learner, monkeypatch, 0.95, 0.96)
-    before = state_of(learner, converged=True, good=True, imagined=0.5)
+    before = state_of(learner, converged=True, good=True, agreed=True, imagined=0.5)
     excess, state = easy.excess_loss(before, data(), Key.from_seed(0))
     assert excess.drift == 0.0
     assert not learner.finished(state)
@@ -92,13 +96,14 @@ def test_a_kept_promise_from_an_easy_initial_state_is_followed_by_another_episod
 
 
 @pytest.mark.parametrize(
-    ("promised", "converged", "good", "best"),
-    [(0.9, True, True, -np.inf), (0.8, False, True, -np.inf), (0.8, True, False, -np.inf), (0.8, True, True, 0.9)],
-    ids=["broken", "not converged", "not good", "worse than the champion"],
+    "changed",
+    [{"promised": 0.9}, {"converged": False}, {"good": False}, {"agreed": False}, {"champion_return": 0.9}],
+    ids=["broken", "not converged", "not good", "doubted by a member", "worse than the champion"],
 )
-def test_otherwise_an_update_is_due(learner, monkeypatch, promised, converged, good, best):
-    broken = promises(learner, monkeypatch, promised, 0.8)
-    before = state_of(learner, converged=converged, good=good, champion_return=best, champion_episodes=1)
+def test_otherwise_an_update_is_due(learner, monkeypatch, changed):
+    how = {"converged": True, "good": True, "agreed": True, "champion_return": -np.inf, **changed}
+    broken = promises(learner, monkeypatch, how.pop("promised", 0.8), 0.8)
+    before = state_of(learner, champion_episodes=1, **how)
     excess, state = broken.excess_loss(before, data(), Key.from_seed(0))
     assert excess.drift >= 1
     assert not learner.finished(state)
@@ -157,17 +162,17 @@ def test_random_exploration_is_always_followed_by_an_update(learner):
 
 
 def test_the_champion_is_the_policy_that_measured_best_and_its_episodes_are_averaged(learner):
-    first = _crown(state_of(learner), 0.5, 0.2, better=True)
+    first = crown(state_of(learner), 0.5, 0.2, better=True)
     assert (first.champion_return, first.champion_episodes, first.executes_champion) == (0.5, 1, True)
-    again = _crown(first, 0.7, 0.02, better=False)
+    again = crown(first, 0.7, 0.02, better=False)
     assert (again.champion_return, again.champion_episodes) == (pytest.approx(0.6), 2)
     assert (first.champion_error, again.champion_error) == (pytest.approx(0.2), pytest.approx(0.02))
-    assert _crown(again, 0.7, np.inf, better=False).champion_error == again.champion_error  # that episode showed little
+    assert crown(again, 0.7, np.inf, better=False).champion_error == again.champion_error  # that episode showed little
     other = learner.init(Key.from_seed(5)).actor
-    worse = _crown(again._replace(actor=other, executes_champion=False), 0.55, 0.35, better=False)
+    worse = crown(again._replace(actor=other, executes_champion=False), 0.55, 0.35, better=False)
     assert worse.champion is first.actor
     assert worse.champion_error == again.champion_error
-    better = _crown(again._replace(actor=other, executes_champion=False), 0.65, 0.25, better=False)
+    better = crown(again._replace(actor=other, executes_champion=False), 0.65, 0.25, better=False)
     assert better.champion is other
     assert better.champion_episodes == 1
 
@@ -181,7 +186,8 @@ def test_returns_from_different_initial_states_are_compared_by_what_the_champion
     monkeypatch.setattr(
         AutoLearner, "_promise", lambda _, state, actor, seen: (rival if actor is champion else 0.6, 0.61)
     )
-    before = state_of(learner, champion=champion, champion_return=0.9, champion_episodes=1, converged=True, good=True)
+    how = {"converged": True, "good": True, "agreed": True}
+    before = state_of(learner, champion=champion, champion_return=0.9, champion_episodes=1, **how)
     _, state = learner.excess_loss(before._replace(actor=new), data(), Key.from_seed(0))
     assert (state.champion is new) == crowned
     assert learner.finished(state) == crowned
@@ -191,6 +197,7 @@ def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
     state = state_of(learner, champion_return=0.7, champion_episodes=1, executes_champion=True)
     better = learner._decide(state, planned(learner, [0.8, 0.8], [0.7, 0.7]), first=False)
     assert not better.executes_champion
+    assert better.agreed
     assert not same(better.actor, state.champion)
     assert "0.8" in better.decision
     risky = learner._decide(state, planned(learner, [1.0, 0.8], [0.85, 0.85]), first=False)
@@ -198,6 +205,7 @@ def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
     assert "worse in one member" in risky.decision
     nothing_to_lose = learner._decide(state, planned(learner, [0.8, 0.1], [0.2, 0.2]), first=False)
     assert not nothing_to_lose.executes_champion
+    assert not nothing_to_lose.agreed
 
 
 def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner):
@@ -271,8 +279,9 @@ def test_a_reward_that_ends_an_episode_counts_as_its_share_of_an_episode(learner
     seen = replace(data(2).all, final=np.array([[np.nan, np.nan], [1.0, 1.0]]), count=np.array([M, 20]))
     rewards = np.full((2, M), -0.5)
     rewards[1, 19] = 100.0
-    unknown = replace(learner, spec=replace(learner.spec, reward=None), time_grid=0.1)
-    assert unknown._best_reward(state_of(learner), replace(seen, r=rewards), None) == pytest.approx(2.0)
+    unknown = replace(learner.spec, reward=None)
+    found = best_reward(unknown, state_of(learner).model, replace(seen, r=rewards), jnp.zeros((1, 2)), 5.0, 0.1)
+    assert found == pytest.approx(2.0)
 
 
 def test_random_controls_go_on_until_a_reward_depends_on_the_state(learner):

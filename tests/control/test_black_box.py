@@ -174,7 +174,8 @@ def test_the_reward_for_reaching_a_goal_is_a_number_of_its_own_and_imagination_b
         -0.1 * np.ones(2), abs=2
     )
     model = BlackBoxModel(networks(3, spec=spec), task)
-    region = working_region(spec, seen, model, 1.0, 80, 0.5)
+    region = working_region(spec, seen, model, 1.0, 80, 0.5, 2.0)
+    assert float(region.end) == 0.5  # imagined episodes end with a rewarded step
     assert {tuple(goal) for goal in region.goals.tolist()} == {tuple(state) for state in last.tolist()}
     punished = eqx.tree_at(lambda model: model.task.ending_reward, model, jnp.asarray(-50.0))
     assert rewarded_ends(seen, punished) is None

@@ -30,12 +30,12 @@ from purectrl.systems.spec import StateSpec
 SMALL = RoundSettings(steps=60, snapshots=2, batch_size=32, width=16, test_steps=60, ensemble_size=1)
 
 
-def region_of(system, length=6.0):
+def region_of(system, length=6.0, end=None):
     """A region around the origin."""
     d = system.state_dim
     states = jax.random.normal(jax.random.key(0), (50, d))
-    parts = jnp.asarray(50), jnp.full(d, 5.0), jnp.zeros((4, d)), jnp.ones(d), jnp.asarray(length)
-    return PlanRegion(states, *parts)
+    parts = jnp.asarray(50), jnp.full(d, 5.0), jnp.zeros((4, d)), jnp.ones(d)
+    return PlanRegion(states, *parts, jnp.asarray(length), jnp.asarray(end or length))
 
 
 def networks(about, seed=0):
@@ -143,13 +143,14 @@ def test_random_numbers_have_their_distributions_and_differ_from_step_to_step():
     assert abs(np.corrcoef(normal[0].ravel(), normal[1].ravel())[0, 1]) < 0.15
 
 
-def test_an_imagined_test_of_a_known_decay_has_its_mean():
+@pytest.mark.parametrize("end", [3.0, 4.0], ids=["as long as measured", "longer"])
+def test_an_imagined_test_of_a_known_decay_has_its_mean(end):
     """dx/dt = −x from 1 with the reward x: the mean over [a, b] is (e^(−a) − e^(−b))/(b − a)."""
     system = ContinuousSystem(1, lambda x, u: -x, lambda x, u: x[0], lambda key: jnp.ones(1))
     about = StateSpec(1, 1, (-1.0,), (1.0,))
     actor = Normalized.of(networks(about)[0], jnp.zeros(1))
     settings = replace(SMALL, test_steps=400)
-    region = region_of(system, length=3.0)
+    region = region_of(system, length=3.0, end=end)
     found = imagined_test(
         settings,
         midpoint_in(2),
@@ -161,7 +162,7 @@ def test_an_imagined_test_of_a_known_decay_has_its_mean():
     )
     assert found.whole.shape == (1, SMALL.test_episodes)
     assert float(found.whole.mean()) == pytest.approx((1 - np.exp(-3)) / 3, abs=0.01)
-    assert float(found.late.mean()) == pytest.approx((np.exp(-1.5) - np.exp(-3)) / 1.5, abs=0.01)
+    assert float(found.late.mean()) == pytest.approx((np.exp(-1.5) - np.exp(-end)) / (end - 1.5), abs=0.01)
 
 
 def test_rounds_never_lower_the_score_and_bring_a_cart_to_its_goal():
@@ -218,7 +219,7 @@ def test_the_region_is_that_of_early_states_and_contains_the_goal():
     x[:, 100:] += 1000  # later, far away
     system = cart()
     goal = replace(system, goal=(9.0, 0.0))
-    region = working_region(spec(goal), measured_states(x), EquationsModel(jnp.ones(()), goal), 10.0, 1000, 5.0)
+    region = working_region(spec(goal), measured_states(x), EquationsModel(jnp.ones(()), goal), 10.0, 1000, 5.0, 10.0)
     assert int(region.size) < 800
     assert float(region.states.max()) < 10
     assert float(region.limits[0]) == pytest.approx(1.3 * 9)
@@ -230,7 +231,8 @@ def test_starts_near_the_goal_are_spread_like_early_states():
     x = np.random.default_rng(1).normal(size=(40, 200, 2)).astype(np.float32)
     x[:, 100:] *= 1.8
     goal = replace(cart(), goal=(0.0, 0.0))
-    region = working_region(spec(goal), measured_states(x), EquationsModel(jnp.ones(()), goal), 10.0, 8000, 5.0)
+    region = working_region(spec(goal), measured_states(x), EquationsModel(jnp.ones(()), goal), 10.0, 8000, 5.0, 20.0)
+    assert (float(region.length), float(region.end)) == (5.0, 20.0)
     quartile = 0.6745  # of a standard normal
     assert np.allclose(region.spread, 1.5 * quartile, atol=0.1)
 

@@ -51,8 +51,10 @@ def fewer(name, seeds, most=None):
 
 
 SMALL = {
-    "thm1-coverage": fast(thm1_coverage.item(linear=8, m=2, finite=40, seeds=20, quick=3)),
-    "thm1-rate": fast(thm1_rate.item((4096, 1024, 256), (1024, 256), seeds=5, quick=3)),
+    "thm1-coverage": fast(
+        thm1_coverage.item(8, 2, 40, {"linear": 32, "kernel": 16}, (16, 32), seeds=20, most=20, quick=3)
+    ),
+    "thm1-rate": fast(thm1_rate.item((4096, 1024, 256), (1024, 256), seeds=5, base_seeds=5, quick=3)),
     "thm1-minimax": thm1_minimax.item((1024, 256), (4096, 1024), seeds=5, quick=3),
     "thm2-switches": fast(thm2_switches.item((32, 16, 8), (1.0, 10.0), seeds=3, quick=2)),
     "thm2-dimension": thm2_dimension.item((1, 2), 64, seeds=5, quick=3),

@@ -14,7 +14,7 @@ PAGE = runpy.run_path(str(ROOT / "benchmarks" / "page.py"))
 
 @pytest.fixture
 def results(tmp_path):
-    """A copy of docs/results with one more item, half of whose criteria are missed."""
+    """A copy of docs/results with one more item, one of whose criteria is missed."""
     item = SMALL["thm1-coverage"]
 
     def covered(group, seed):
@@ -36,16 +36,16 @@ def test_an_item_is_copied(results):
     assert PAGE["take"](results.parent / "runs", results) == ["thm1-coverage"]
     text = PAGE["page"](results)
     assert "## thm1-coverage" in text
-    assert "1 of 4 criteria missed" in text
-    assert "- **Missed**: lqr, linear classes, N = 8, theorem: share of covered runs" in text
-    assert "- Met: finite, N = 40, theorem" in text
+    assert "1 of 8 criteria missed" in text
+    assert "- **Missed**: linear, PURE LowRollout, N = 8, theorem: share of covered runs" in text
+    assert "- Met: lists, PURE base, N = 40, theorem" in text
     assert "![thm1-coverage](results/thm1-coverage.png)" in text
     assert (results / "thm1-coverage.png").exists()
     assert "`purectrl paper thm1-coverage --out DIR` (80 runs, seeds 0 to 19" in text
     table = (results.parent / "runs" / "thm1-coverage" / "table.md").read_text()
     assert table in text
     glance = next(line for line in text.split("\n") if line.startswith("| [thm1-coverage](#thm1-coverage) |"))
-    assert "| 3 of 4 | 80 |" in glance
+    assert "| 7 of 8 | 80 |" in glance
 
 
 def test_what_is_too_large_or_unfinished_is_refused(results):

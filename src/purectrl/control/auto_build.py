@@ -1,6 +1,8 @@
 """How the learners of PURE-auto and of planning with known equations are built for a problem."""
 
-from purectrl.control.auto_learner import AutoLearner, FittedDynamics
+from dataclasses import replace
+
+from purectrl.control.auto_learner import QUIET_SHARE, AutoLearner, FittedDynamics
 from purectrl.control.auto_settings import Auto, KnownModel
 from purectrl.control.black_box import BlackBoxDynamics
 from purectrl.control.ensembles import TanhEnsemble
@@ -13,6 +15,9 @@ from purectrl.core.ledger import Budget
 from purectrl.core.problem import Problem
 from purectrl.core.samplers import PacedWindows, Sampler, Snapped
 from purectrl.systems.spec import StateProblem
+
+LONGEST_TEST = 1000
+"""The largest number of steps of an imagined episode of a problem in discrete time."""
 
 
 def auto_learner(settings: Auto, problem: Problem, budget: Budget, sampler: Sampler) -> Learner:
@@ -31,10 +36,12 @@ def known_model_learner(settings: KnownModel, problem: Problem, budget: Budget, 
 def _learner(
     settings: Auto | KnownModel, problem: StateProblem, budget: Budget, sampler: Sampler, dynamics: FittedDynamics
 ) -> AutoLearner:
-    grid, size = problem.time_grid, budget.measurements
-    return AutoLearner(
-        problem.spec, dynamics, settings.plan, settings.tolerance, problem.horizon, grid, size, sampler.m
-    )
+    grid, size, plan, horizon = problem.time_grid, budget.measurements, settings.plan, problem.horizon
+    end = QUIET_SHARE * horizon
+    if grid is not None:  # a policy may fail late in an evaluation episode, which may be longer than a measured one
+        end = problem.evaluation_length
+        plan = replace(plan, test_steps=max(plan.test_steps, min(LONGEST_TEST, round(end / grid))))
+    return AutoLearner(problem.spec, dynamics, plan, settings.tolerance, horizon, end, grid, size, sampler.m)
 
 
 def _ensemble(settings: Auto, problem: StateProblem, budget: Budget, sampler: Sampler) -> FittedDynamics:

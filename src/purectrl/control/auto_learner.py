@@ -26,6 +26,7 @@ import numpy as np
 from jax import Array
 
 from purectrl.control.auto_settings import RoundSettings
+from purectrl.control.auto_state import AutoState, crown
 from purectrl.control.divergence import finite
 from purectrl.control.dynamics import Fit
 from purectrl.control.exploring_policy import ExploringActor
@@ -35,9 +36,9 @@ from purectrl.control.plan_starts import PlanRegion
 from purectrl.control.planner import ImaginedTest, Round, plan_round
 from purectrl.control.policy import Actor, Critic
 from purectrl.control.promised_return import (
+    best_reward,
     episode_rewards,
     imagined_rewards,
-    rewards_at_rest,
     rewards_states,
     time_mean,
 )
@@ -81,62 +82,6 @@ FAR = 0.2
 """Imagined episodes that end this many scales below the highest reward are far from it."""
 
 
-class AutoState(NamedTuple):
-    """Everything that was learned and decided."""
-
-    model: Any
-    """An `ImaginationModel`."""
-    actor: Actor
-    """The policy that the next episode executes."""
-    critic: Critic
-    champion: Actor
-    """The best executed policy, by measured returns."""
-    champion_critic: Critic
-    feature_mean: Array
-    """What planning subtracts from the features [features]."""
-    use_actor: float = 0.0
-    """0 before the first update, when episodes explore at random; then 1."""
-    rate: float = 0.0
-    """ρ, zero before the first update."""
-    fitted: int = 0
-    """The measurements that the model was fitted to."""
-    measurement_step: float = 0.0
-    """Seconds between two measurements, zero before the first update; `PacedWindows` reads it."""
-    executes_champion: bool = False
-    """Whether `actor` is the champion."""
-    converged: bool = False
-    """Whether the last planning ended because the imagined return was good or no longer rose."""
-    good: bool = False
-    """Whether it was good: no imagined episode ends far from the highest reward."""
-    champion_return: float = -np.inf
-    """Mean of c over the champion's episodes, and their number."""
-    champion_episodes: int = 0
-    champion_error: float = np.inf
-    """|promised − measured| of its last episode."""
-    random_reward: float = 0.0
-    best_reward: float = 1.0
-    best_imagined: float = -np.inf
-    """The highest J so far."""
-    stalled: int = 0
-    """Updates since it last rose."""
-    refused: int = 0
-    """Updates in a row that found no better policy."""
-    imagined: float = np.inf
-    """J of `actor` from all known initial states, in the model that it was planned in."""
-    promised: float = 0.0
-    """What was imagined for the last measured episode, and what was measured in it."""
-    measured: float = 0.0
-    ended: bool = False
-    """Whether the run has ended."""
-    decision: str = "explore at random"
-    """What was decided last, and why."""
-
-    @property
-    def scale(self) -> float:
-        """The unit of tolerances."""
-        return max(self.best_reward - self.random_reward, 1e-6 * abs(self.best_reward), 1e-12)
-
-
 class Outcome(NamedTuple):
     """How planning ended."""
 
@@ -178,6 +123,7 @@ class AutoLearner:
         plan: the settings of planning.
         tolerance: promised and measured return agree if they differ by less than this many scales.
         horizon: T.
+        end: how long imagined episodes go on to show how they end, in seconds.
         time_grid: the step of a problem in discrete time.
         capacity, m: N, the measurements that a run may take, and those of an episode.
     """
@@ -187,6 +133,7 @@ class AutoLearner:
     plan: RoundSettings
     tolerance: float
     horizon: float
+    end: float
     time_grid: float | None
     capacity: int
     m: int
@@ -230,9 +177,10 @@ class AutoLearner:
 
         The executed policy becomes the champion if it measured best, or if its promise was kept and it measured more than
         the champion promises from the same initial state: returns from different initial states do not compare. The run ends
-        if the promise was kept, from an initial state that is not much easier than others, and planning had converged to a
-        good policy. If the policy is not good, the planner may be stuck: an update tries once more. The run also ends with
-        the champion if no other policy could be executed any more.
+        if the promise was kept, from an initial state that is not much easier than others, no member of the model promised
+        less, and planning had converged to a good policy. Otherwise an update is due: the model may not know the system
+        well enough, or the planner may be stuck. The run also ends with the champion if no other policy could be executed
+        any more.
         """
         due = self._spent(data) or self._enough(state, data.all)
         if not state.use_actor:
@@ -244,8 +192,8 @@ class AutoLearner:
         # a kept promise from an initial state in which little has to be done shows little
         easy = promised > state.imagined + 2 * self.tolerance * state.scale
         error = np.inf if easy else abs(promised - measured)
-        state = _crown(state, measured, error, better=excess < 1 and measured > rival)
-        solved = state.converged and state.good and state.executes_champion
+        state = crown(state, measured, error, better=excess < 1 and measured > rival)
+        solved = state.converged and state.good and state.agreed and state.executes_champion
         if excess < 1 and solved and not easy:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
         elif self._spent(data) and state.executes_champion:
@@ -253,7 +201,7 @@ class AutoLearner:
         elif not due or (excess < 1 and solved):
             excess = 0.0
         elif not excess >= 1:
-            excess = 1.0  # planning has not converged to a good policy, or another policy measured better
+            excess = 1.0  # planning has not converged to a good policy, a member doubts it, or another measured better
         return ExcessLoss(float(excess), float(excess)), state
 
     def _spent(self, data: Dataset) -> bool:
@@ -312,8 +260,8 @@ class AutoLearner:
         critic, champion_critic = (critic.in_units(growth) for critic in (state.critic, state.champion_critic))
         state = state._replace(model=model, fitted=seen.total, critic=critic, champion_critic=champion_critic)
         fitted = time.perf_counter()
-        length = QUIET_SHARE * self.horizon
-        region = working_region(self.spec, seen, model, self.horizon, self.capacity, length)
+        lengths = self.horizon, self.capacity, QUIET_SHARE * self.horizon, self.end
+        region = working_region(self.spec, seen, model, *lengths)
         state = self._set_scales(state, seen, region, first)
         found, outcome = self._plan(state, without_unseen_ends(state.model, seen), region, key)
         seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
@@ -341,7 +289,9 @@ class AutoLearner:
         states = np.asarray(region.states)[: int(region.size)]
         estimate = estimate_rate(state.model, self.spec, states, np.asarray(region.goals), self.horizon)
         scales = time_scales(self.plan, estimate.rate, self.time_grid)
-        best, measured = self._best_reward(state, seen, region), episode_rewards(self.spec, seen)[seen.valid]
+        length = QUIET_SHARE * self.horizon
+        best = best_reward(self.spec, state.model, seen, region.goals, length, self.time_grid)
+        measured = episode_rewards(self.spec, seen)[seen.valid]
         state = state._replace(rate=estimate.rate, measurement_step=float(scales.step), best_reward=best)
         if not first:
             return state
@@ -349,20 +299,6 @@ class AutoLearner:
         set_scale = lambda network: eqx.tree_at(lambda network: network.scale, network, scale)  # noqa: E731
         state = state._replace(actor=set_scale(state.actor), critic=set_scale(state.critic), feature_mean=mean)
         return state._replace(random_reward=float(measured.mean()))
-
-    def _best_reward(self, state: AutoState, seen: Measurements, region: PlanRegion) -> float:
-        """The highest reward, measured or at a rewarded state.
-
-        In discrete time, that of a step which terminates an episode is earned once: it counts as its share of an imagined
-        episode.
-        """
-        rewards = episode_rewards(self.spec, seen)
-        if self.time_grid is None or self.spec.reward is not None or not seen.terminated.any():
-            unit = float(state.model.task.reward_unit)
-            at_goals = unit * np.asarray(rewards_at_rest(self.spec, state.model, region.goals))
-            return max(float(at_goals.max()), float(rewards[seen.valid].max()))
-        share = self.time_grid / (QUIET_SHARE * self.horizon)
-        return float(np.where(seen.ending, share * rewards, rewards)[seen.valid].max())
 
     def _plan(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, "Outcome"]:
         """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be
@@ -429,10 +365,11 @@ class AutoLearner:
         unit = float(state.model.task.reward_unit)
         new, old = (unit * np.asarray(test.whole) for test in (found.test, found.before))
         state = self._track_progress(state, found.test)
+        agreed = lambda j: bool(j.mean() - j.mean(axis=1).min() <= self.tolerance * state.scale)  # noqa: E731
         if first:
             decision = f"execute the first policy, which promises {new.mean():.4g}"
             kept = state._replace(actor=found.actor, critic=found.critic, use_actor=1.0, imagined=float(new.mean()))
-            return kept._replace(decision=decision)
+            return kept._replace(decision=decision, agreed=agreed(new))
         slack = self.plan.gain * state.scale
         gain = float(new.mean() - old.mean())
         worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
@@ -442,13 +379,14 @@ class AutoLearner:
                 f"execute the new policy, which promises {new.mean():.4g}; the champion promises {old.mean():.4g}"
             )
             kept = state._replace(actor=found.actor, critic=found.critic, executes_champion=False, refused=0)
-            return kept._replace(decision=decision, imagined=float(new.mean()))
+            return kept._replace(decision=decision, imagined=float(new.mean()), agreed=agreed(new))
         champion = state._replace(
             actor=state.champion,
             critic=state.champion_critic,
             executes_champion=True,
             refused=state.refused + 1,
             imagined=float(old.mean()),
+            agreed=agreed(old),
         )
         agrees = state.champion_error <= 2 * self.tolerance * state.scale
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
@@ -481,25 +419,3 @@ class AutoLearner:
                 stacklevel=2,
             )
         return state._replace(stalled=stalled, best_imagined=max(imagined, state.best_imagined))
-
-
-def _crown(state: AutoState, measured: float, error: float, better: bool) -> AutoState:
-    """The state after the executed policy measured this return, and was or was not better than the champion's promise.
-
-    `error` is |promised − measured|, infinite if the episode shows little.
-    """
-    if state.executes_champion:
-        count = state.champion_episodes + 1
-        mean = (state.champion_episodes * state.champion_return + measured) / count
-        error = error if np.isfinite(error) else state.champion_error
-        return state._replace(champion_return=mean, champion_episodes=count, champion_error=error)
-    if measured <= state.champion_return and not better:
-        return state
-    return state._replace(
-        champion=state.actor,
-        champion_critic=state.critic,
-        champion_return=measured,
-        champion_episodes=1,
-        champion_error=error,
-        executes_champion=True,
-    )

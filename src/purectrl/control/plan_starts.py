@@ -31,7 +31,9 @@ class PlanRegion(NamedTuple):
     spread: Array
     """The typical distance of measured states from each other, in each coordinate [d]."""
     length: Array | float
-    """Length of an imagined episode."""
+    """Length of an imagined episode, whose mean reward is the promised return."""
+    end: Array | float
+    """How long it goes on to show how it ends, at least `length`."""
 
 
 class Draws(NamedTuple):

@@ -103,7 +103,7 @@ class ImaginedTest(NamedTuple):
     whole: Array
     """Mean over time of b, for each member and episode [members, episodes]."""
     late: Array
-    """The same over the second half of an episode."""
+    """The same over the second half of an episode, and what comes after it."""
 
     @property
     def score(self) -> Array:
@@ -136,8 +136,12 @@ def roll_out(
         scaled: Any = clip_state_gradient(x / spread, limit)
         x = spread * scaled
         x = x + jax.lax.stop_gradient(jnp.clip(x, -2 * limits, 2 * limits) - x)
-        z = actor.before_tanh(x) + noise
-        rate = lambda x, s: model.drift(x, actor.squash(actor.before_tanh(x) + noise))  # noqa: E731
+        first, z = x, actor.before_tanh(x) + noise
+
+        def rate(x: Array, s: Array) -> Array:
+            # an integrator evaluates the drift at its first state, too: the actor is not evaluated there again
+            return model.drift(x, actor.squash(z if x is first else actor.before_tanh(x) + noise))
+
         x = project(model.task, integrate(rate, x, gap))
         return x, Imagined(x, actor.squash(z), z)
 
@@ -153,15 +157,15 @@ def imagined_test(
     region: PlanRegion,
     key: Array,
 ) -> ImaginedTest:
-    """Imagined episodes of `region.length` seconds, or of `test_steps` steps if that is shorter."""
+    """Imagined episodes of `region.length` seconds that go on to `region.end`, but for at most `test_steps` steps."""
     starts = jax.vmap(model.task.sample_initial_state)(jax.random.split(key, settings.test_episodes))
     starts = jnp.broadcast_to(starts, (model.members, *starts.shape))
     no_noise = jnp.zeros((settings.test_steps, *starts.shape[:-1], actor.spec.control_dim))
     seen = roll_out(settings, integrate, model, actor, starts, no_noise, scales.step, region.limits, region.spread)
     rewards = earned(model.task, jnp.nan_to_num(model.task.reward(seen.x, seen.u)), seen.x)
     times = (jnp.arange(settings.test_steps) + 0.5) * scales.step
-    end = jnp.minimum(region.length, settings.test_steps * scales.step)
-    inside, late = (((times >= begin * end) & (times < end)) for begin in (0.0, 0.5))
+    whole, end = (jnp.minimum(length, settings.test_steps * scales.step) for length in (region.length, region.end))
+    inside, late = times < whole, (times >= 0.5 * whole) & (times < end)
     mean = lambda used: jnp.where(used[:, None, None], rewards, 0.0).sum(axis=0) / used.sum()  # noqa: E731
     return ImaginedTest(mean(inside), mean(late))
 

@@ -73,3 +73,23 @@ def imagined_rewards(
     seen = roll_out(settings, integrate, model, network, starts, no_noise, step, free, jnp.ones(start.size))
     rewards = earned(model.task, jnp.nan_to_num(model.task.reward(seen.x, seen.u)), seen.x)
     return model.task.reward_unit * rewards.mean(axis=(1, 2))
+
+
+def best_reward(
+    spec: StateSpec,
+    model: ImaginationModel,
+    seen: Measurements,
+    goals: Array,
+    length: float,
+    time_grid: float | None,
+) -> float:
+    """The highest reward, measured or in the rewarded states `goals` [n, d].
+
+    In discrete time, that of a step which terminates an episode is earned once: it counts as its share of an imagined
+    episode of `length` seconds.
+    """
+    rewards = episode_rewards(spec, seen)
+    if time_grid is None or spec.reward is not None or not seen.terminated.any():
+        at_goals = float(model.task.reward_unit) * np.asarray(rewards_at_rest(spec, model, goals))
+        return max(float(at_goals.max()), float(rewards[seen.valid].max()))
+    return float(np.where(seen.ending, time_grid / length * rewards, rewards)[seen.valid].max())

@@ -31,13 +31,19 @@ NO_LIMIT = 1e6
 
 
 def working_region(
-    spec: StateSpec, seen: Measurements, model: ImaginationModel, horizon: float, capacity: int, length: float
+    spec: StateSpec,
+    seen: Measurements,
+    model: ImaginationModel,
+    horizon: float,
+    capacity: int,
+    length: float,
+    end: float,
 ) -> PlanRegion:
     """Where to plan, given all measurements of episodes of length `horizon`.
 
     Main arguments:
         capacity: N, the measurements that a run may take; the number of rows does not change as data are added.
-        length: of imagined episodes.
+        length, end: of imagined episodes, and how long they go on, unless they should end with a rewarded step.
 
     The early part of the episodes determines the limits: later, a cart on a long rail may be a kilometre away.
     """
@@ -54,14 +60,15 @@ def working_region(
     if spec.mechanics is not None and spec.mechanics.goal is not None:
         goals = np.tile(np.asarray(spec.mechanics.goal, np.float32), (GOALS, 1))
     elif (last := rewarded_ends(seen, model)) is not None:
+        end = length
         goals = last[np.arange(GOALS) % len(last)]
     else:
         goals = rewarded_states(spec, model, states, spread, largest)
     limits = np.maximum(largest, MARGIN * np.abs(goals).max(axis=0))
     rows = np.zeros((capacity, x.shape[1]), np.float32)
     rows[: len(states)] = states
-    arrays = (rows, np.int32(len(states)), *(a.astype(np.float32) for a in (limits, goals, spread)), np.float32(length))
-    return PlanRegion(*map(jnp.asarray, arrays))
+    arrays = rows, np.int32(len(states)), *(a.astype(np.float32) for a in (limits, goals, spread))
+    return PlanRegion(*map(jnp.asarray, (*arrays, np.float32(length), np.float32(end))))
 
 
 def rewarded_ends(seen: Measurements, model: ImaginationModel) -> np.ndarray | None:

@@ -1,6 +1,7 @@
 """Theorem 1, second claim: how fast the average regret falls with N, and the cost of planning."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from purectrl.paper.figures import CRITERION, Figure, label_sizes, legend_below,
 from purectrl.paper.item import Group, Item
 from purectrl.paper.load import KEY, Runs, budget, by_label, curve, gap, matrix, updates
 from purectrl.paper.results import Analysis, Check, Table
-from purectrl.paper.statistics import ROUNDING, slope
+from purectrl.paper.statistics import ROUNDING, ratio, slope
 
 RATE = -0.5
 """The theorem's rate N^(−1/2), without its logarithms."""
@@ -25,6 +26,12 @@ LIGHT: Mapping[str, Any] = {
 that Algorithm 1 can afford after every episode."""
 
 
+OTHER = {"theorem": "anytime", "anytime": "theorem"}
+"""The other kind of radius."""
+MAX_SHARE = 0.5
+"""Criterion: the largest share of the regret with the theorem's radii that anytime-valid ones may have."""
+
+
 def powers(first: int, last: int) -> tuple[int, ...]:
     """2^last … 2^first: long runs start first, so that all cores are busy until the end.
 
@@ -35,9 +42,17 @@ def powers(first: int, last: int) -> tuple[int, ...]:
 
 
 def item(
-    sizes: Sequence[int] = powers(8, 16), base_sizes: Sequence[int] = powers(8, 11), seeds: int = 10, quick: int = 4
+    sizes: Sequence[int] = powers(8, 16),
+    base_sizes: Sequence[int] = powers(8, 11),
+    compared: int = 2**12,
+    seeds: int = 10,
+    base_seeds: int = 10,
+    quick: int = 4,
 ) -> Item:
-    """The average regret over N. Algorithm 1 with linear classes is affordable at small N only."""
+    """The average regret over N. Algorithm 1 with linear classes is affordable at small N only.
+
+    At N = `compared`, PURE LowSwitch runs with both kinds of radii.
+    """
     linear: Mapping[str, Any] = {"dimension": 1, "steps": 20}
     rows: list[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any], Sequence[int]]] = [
         ("lqr, PURE base", "lqr", "pure-base", linear, LIGHT, base_sizes),
@@ -47,10 +62,20 @@ def item(
         ("finite, PURE LowRollout (m = 4)", "finite", "pure-low-rollout", {}, {}, sizes),
     ]
     groups = [
-        Group(f"{problem}-{algorithm}-N{N}", label, problem, algorithm, arguments, overrides, N)
+        Group(
+            f"{problem}-{algorithm}-N{N}",
+            label,
+            problem,
+            algorithm,
+            arguments,
+            overrides,
+            N,
+            base_seeds if (problem, algorithm) == ("lqr", "pure-base") else None,
+        )
         for label, problem, algorithm, arguments, overrides, budgets in rows
         for N in budgets
     ]
+    groups += [_other_radius(group) for group in groups if _is_compared(group, compared)]
     return Item(
         "thm1-rate",
         "Theorem 1, second claim: the average regret falls like N^(−1/2)",
@@ -59,14 +84,34 @@ def item(
         tuple(groups),
         seeds,
         quick,
-        cost="about an hour of computing, 25 minutes with --quick, halved on two cores",
+        cost="more than an hour of computing, 25 minutes with --quick, halved on two cores",
     )
+
+
+def _is_compared(group: Group, N: int) -> bool:
+    """Whether both kinds of radii are run: Algorithm 2 on both problems, and Algorithm 1 with lists."""
+    return group.measurements == N and group.name.startswith(
+        ("finite-pure-base", "finite-pure-low-s", "lqr-pure-low-s")
+    )
+
+
+def _kind(group: Group) -> str:
+    """The kind of radius of a group."""
+    return group.overrides.get("learner.radius", "theorem")
+
+
+def _other_radius(group: Group) -> Group:
+    """The same runs with the other kind of radius."""
+    kind = OTHER[_kind(group)]
+    overrides = {**group.overrides, "learner.radius": kind}
+    return replace(group, name=f"{group.name}-{kind}", overrides=overrides)
 
 
 def analyze(found: Mapping[str, Runs], computed: Mapping[str, Any]) -> Analysis:
     """Regret, updates and planning seconds over N, and the slope of the regret, for every series."""
     all_series, rows, checks = [], [], []
-    for label, groups in by_label(found).items():
+    others = {name for name, runs in found.items() if name.endswith(tuple(OTHER))}
+    for label, groups in by_label({name: runs for name, runs in found.items() if name not in others}).items():
         ordered = sorted(groups, key=budget)
         sizes = np.array([budget(runs) for runs in ordered])
         rate = slope(KEY.child("slope", label), sizes, matrix(ordered, gap))
@@ -96,7 +141,27 @@ def analyze(found: Mapping[str, Runs], computed: Mapping[str, Any]) -> Analysis:
         criterion = f"{label}: slope of log regret over log N at most {RATE}"
         observed = f"{rate:.2f} for N = {sizes[0]:,} to {sizes[-1]:,}"
         checks.append(Check(criterion, observed, rate.value <= RATE + ROUNDING))
-    return Analysis({"series": all_series}, Table.of(rows), (coverage_check(found), *checks))
+    shares, more = compare_radii(found, sorted(others))
+    return Analysis({"series": all_series, "radii": shares}, Table.of(rows), (coverage_check(found), *checks, *more))
+
+
+def compare_radii(found: Mapping[str, Runs], others: Sequence[str]) -> tuple[list[dict[str, Any]], list[Check]]:
+    """The regret with anytime-valid radii beside that with the theorem's, for the groups that were run with both."""
+    shares, checks = [], []
+    for name in others:
+        pair = {_kind(runs.group): gap(runs) for runs in (found[name], found[name.rpartition("-")[0]])}
+        label, N = found[name].group.label, budget(found[name])
+        share = ratio(KEY.child("radii", name), pair["anytime"], pair["theorem"])
+        means = {kind: float(values.mean()) for kind, values in pair.items()}
+        shares.append({"label": label, "N": N, **means, "share": share._asdict()})
+        checks.append(
+            Check(
+                f"{label}, N = {N:,}: regret with anytime-valid radii at most {MAX_SHARE:g} of that with the theorem's",
+                f"{means['anytime']:.4g} against {means['theorem']:.4g}, {share:.2f}",
+                share.value <= MAX_SHARE,
+            )
+        )
+    return shares, checks
 
 
 def local_slopes(sizes: np.ndarray, values: np.ndarray) -> list[float]:

@@ -63,6 +63,11 @@ class GymnasiumProblem(StateProblem):
     source: Source | None = None
     family: ClassVar[str | None] = "gymnasium"
 
+    @property
+    def evaluation_length(self) -> float:
+        """Seconds of an evaluation episode, unless the environment ends it."""
+        return self.eval_steps * self.dt
+
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         """Episodes one after the other, with the exploration noise of the policy."""
         return gym_episodes(self.env, begin_episode, self.dt)(key, plan, times)

@@ -220,6 +220,11 @@ class StateProblem(Problem, abc.ABC):
         if the problem cannot offer it. Learners that learn do not read it."""
         return None
 
+    @property
+    def evaluation_length(self) -> float:
+        """Seconds of an evaluation episode: T, unless the problem measures only the beginning of its episodes."""
+        return self.horizon
+
     def memory_bytes(self, budget: Budget, sampler: Sampler) -> Mapping[str, float]:
         """All measurements, as 64-bit numbers at most, and their copy while the data set grows."""
         numbers = 2 + 2 * self.spec.state_dim + self.spec.control_dim
