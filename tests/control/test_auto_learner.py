@@ -9,7 +9,14 @@ import pytest
 from linear_cart import cart
 
 import purectrl as pc
-from purectrl.control.auto_learner import LEAST_NEW, MOST_REFUSED, STALLED, AutoLearner, Outcome
+from purectrl.control.auto_learner import (
+    LEAST_NEW,
+    MOST_REFUSED,
+    MOST_REFUSED_LEARNED,
+    STALLED,
+    AutoLearner,
+    Outcome,
+)
 from purectrl.control.auto_settings import Auto, EnsembleSettings, KnownModel, RoundSettings
 from purectrl.control.auto_state import crown
 from purectrl.control.exploring_policy import ExploringActor, smooth_noise
@@ -234,7 +241,7 @@ def test_with_a_learned_reward_a_policy_that_is_not_good_is_given_more_data(lear
     state = state_of(learner, champion_return=0.9, champion_episodes=1, champion_error=0.01)
     plan = planned(learner, [0.9, 0.9], [0.9, 0.9])
     assert learner.finished(learner._decide(state, plan, first=False))
-    for _ in range(MOST_REFUSED - 1):
+    for _ in range(MOST_REFUSED_LEARNED - 1):
         state = unknown._decide(state, plan, first=False)
         assert not unknown.finished(state)
         assert "the reward is learned" in state.decision

@@ -193,6 +193,13 @@ def test_a_fit_that_diverges_is_detected_in_drift_and_reward(data, part):
         assert re.match(rf"the fit of the {name} diverged \(.*{found}\)", DYNAMICS.check_fit(good, bad, data))
 
 
+def test_imagined_rewards_exceed_the_largest_measured_one_by_its_distance_from_most_of_them(data):
+    task = DYNAMICS.fit(DYNAMICS.init(Key.from_seed(0)), data, Targets.BOTH, True, Key.from_seed(1)).model.task
+    high, best = np.quantile(data.r, (0.95, 1.0))
+    assert best > high
+    assert float(task.largest) == pytest.approx(2 * best - high, abs=1e-4)
+
+
 def test_targets_that_are_zero_throughout_are_no_divergence(data):
     still = Measurements(data.t, data.x, data.u, data.y, 0 * data.r)
     begin = DYNAMICS.init(Key.from_seed(0))
@@ -215,6 +222,8 @@ def test_the_learned_task_starts_where_episodes_started_and_rewards_by_member():
     capped = eqx.tree_at(lambda task: task.best, task, jnp.float32(0.5)).reward(x, u)
     assert np.allclose(capped, np.minimum(each, 0.5 / 4.0))
     assert (capped < each).any()
+    known = (task.rewards, task.worst, jnp.float32(0.5), task.starts, task.count)
+    assert np.allclose(LearnedTask(*known, largest=jnp.float32(0.8)).reward(x, u), np.minimum(each, 0.8 / 4.0))
     shared = jnp.broadcast_to(x[:1, :1], (1, 3, 5, 3))
     assert np.allclose(task.log_reward(x[0, 0], u[0, 0]), task.reward(shared, u[:1])[0].mean(axis=0), atol=1e-6)
     chosen = jnp.array([2, 0])

@@ -71,8 +71,9 @@ LEAST_GROWTH = 0.15
 FIRST_PER_INPUT = 50
 """Measurements that the first update needs, per state and control of the system, unless episodes end early: then random
 controls only show how they end."""
-MOST_REFUSED = 3
-"""The run ends after this many updates in a row without a better policy, if the champion's promise is kept."""
+MOST_REFUSED, MOST_REFUSED_LEARNED = 3, 6
+"""The run ends after this many updates in a row without a better policy, if the champion's promise is kept; and if the
+reward is learned, too. Each of them has twice the new data of the one before."""
 PATIENCE = 2
 """Rounds of planning with patience, in units of the largest number of rounds."""
 STALLED = 3
@@ -393,7 +394,8 @@ class AutoLearner:
         unsure = far or (
             not state.good and self.spec.reward is None
         )  # a better policy may hide behind the learned reward
-        if agrees and (not unsure or champion.refused >= MOST_REFUSED):
+        most = MOST_REFUSED if self.spec.reward is not None else MOST_REFUSED_LEARNED
+        if agrees and (not unsure or champion.refused >= most):
             if gain <= slack and far:
                 reason += ", also from untrained networks on: the planner is the bottleneck, not the data"
                 warnings.warn(reason, PlanningWarning, stacklevel=2)

@@ -49,6 +49,8 @@ from purectrl.core.schedules import Targets
 from purectrl.systems.compiled import jax_key
 from purectrl.systems.spec import StateSpec
 
+MOST = 0.95
+"""The quantile of measured rewards whose distance from the largest one limits imagined rewards."""
 MARGIN = 1.3
 """Imagined states may be this many times larger than measured ones before their reward is lowered."""
 
@@ -84,8 +86,9 @@ class KnownReward(eqx.Module):
 class LearnedTask(eqx.Module):
     """Where episodes start and what is rewarded, as far as it was measured. Rewards are in units of their typical size.
 
-    No imagined reward of a learned function is larger than the largest measured one: without data a network may predict
-    anything, and a policy would go there.
+    An imagined reward of a learned function is larger than all measured ones by at most as much as those are larger than
+    their 95 % quantile. Without data a network may predict anything, and a policy would go there; but if no imagined reward
+    were larger, a policy would have no reason to come closer to a goal than random controls did.
 
     Main arguments:
         rewards: networks, or the known reward.
@@ -96,6 +99,7 @@ class LearnedTask(eqx.Module):
         structure: which states can occur; None if nothing is known.
         ending_reward: the mean reward of steps that terminated an episode, in the unit of the measurements; None if
             they have no reward of their own.
+        largest: the largest imagined reward, in the same unit; None if it is `best`.
     """
 
     rewards: Networks | KnownReward
@@ -106,6 +110,7 @@ class LearnedTask(eqx.Module):
     ends: TerminalStates | None = None
     structure: StateStructure | None = None
     ending_reward: Array | None = None
+    largest: Array | None = None
 
     @property
     def reward_unit(self) -> Array:
@@ -129,7 +134,8 @@ class LearnedTask(eqx.Module):
         if isinstance(self.rewards, KnownReward):
             return (self.rewards(x, u) / self.rewards.size)[..., 0]
         if x.ndim > 2:
-            return (jnp.minimum(self.rewards(x, u), self.best) / self.rewards.size)[..., 0]
+            largest = self.best if self.largest is None else self.largest
+            return (jnp.minimum(self.rewards(x, u), largest) / self.rewards.size)[..., 0]
         shared = (jnp.broadcast_to(array, (self.rewards.members, *array.shape)) for array in (x, u))
         return self.reward(*shared).mean(axis=0)
 
@@ -215,7 +221,7 @@ class BlackBoxDynamics:
         structure = StateStructure.unknown(self.spec.state_dim)
         none = jnp.zeros(())
         ending = none if self._ends_rewarded else None
-        task = LearnedTask(rewards, none, none, starts, jnp.zeros((), jnp.int32), ends, structure, ending)
+        task = LearnedTask(rewards, none, none, starts, jnp.zeros((), jnp.int32), ends, structure, ending, none)
         return BlackBoxModel(make("rates", self.spec.state_dim), task)
 
     def fit(self, model: BlackBoxModel, seen: Measurements, which: Targets, first: bool, key: Key) -> Fit:
@@ -245,13 +251,11 @@ class BlackBoxDynamics:
             rewards, info["reward_loss"] = fitted(rewards, data.r, "rewards")
         starts, measured = np.zeros((self.episodes, self.spec.state_dim), np.float32), seen.x[seen.valid[:, 0], 0]
         starts[: len(measured)] = measured
-        measured_rewards = rewarded[2][: int(rewarded[3])]
-        worst, best, begins, count = map(
-            jnp.asarray, (measured_rewards.min(), measured_rewards.max(), starts, np.int32(len(measured)))
-        )
+        worst, high, best = np.quantile(rewarded[2][: int(rewarded[3])], (0.0, MOST, 1.0)).astype(np.float32)
+        known = map(jnp.asarray, (worst, best, starts, np.int32(len(measured))))
         ends, found = self._fit_ends(model.task.ends, seen, data, features, first, key.child("ends"))
         structure = StateStructure.of(data.x[:n], data.y[:n])
-        task = LearnedTask(rewards, worst, best, begins, count, ends, structure, ending)
+        task = LearnedTask(rewards, *known, ends, structure, ending, jnp.asarray(2 * best - high))
         return Fit(BlackBoxModel(drift, task), info | found)
 
     @property

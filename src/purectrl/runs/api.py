@@ -71,8 +71,8 @@ def run(
 
     Main arguments:
         problem: a problem, a shipped name, or a reference such as `tank.py:problem`.
-        algorithm: an algorithm; or a function such as `pc.pure_enode` or its name, which gives the settings for the problem;
-            none takes `pc.pure_auto` on systems with states and controls.
+        algorithm: an algorithm; or a function such as `pc.pure_enode` or its name, which gives the settings for the problem,
+            as does `pc.pure_enode()` unless it was changed; none takes `pc.pure_auto` on systems with states and controls.
         measurements, rollouts: the budget; by default the problem's number of measurements, and no limit on rollouts.
         seed: the same seed gives the same numbers.
         out: directory of the run, new or empty; without one, nothing is written.
@@ -94,6 +94,8 @@ def run(
         algorithm = algorithms.named(algorithm, problem)
     elif not isinstance(algorithm, Algorithm):
         algorithm = algorithm(problem)
+    elif algorithm.name in algorithms.ALGORITHMS and algorithm == algorithms.named(algorithm.name):
+        algorithm = algorithms.named(algorithm.name, problem)
     budget = Budget(problem.measurements if measurements is None else measurements, rollouts)
     place = None if out is None else Path(out)
     spec = RunSpec(problem.source or problem, algorithm, budget, seed)
