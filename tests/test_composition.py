@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from purectrl import problems
 from purectrl.algorithms import ALGORITHMS, LEARNERS, compatible, learner_class, named
 from purectrl.cli import main
 from purectrl.core.problem import Source
+from purectrl.core.samplers import Windows
 from purectrl.runs.runner import evaluate, load_policy, resume
 from purectrl.runs.spec import RunSpec, algorithm_from_plain, algorithm_to_plain
 
@@ -420,6 +422,20 @@ def test_a_function_that_names_an_algorithm_equals_its_name(tmp_path):
     problem = pc.problems.finite(steps=8)
     one, other = (pc.run(problem, given, measurements=30) for given in (pc.pure_base, "pure-base"))
     assert one.metrics == other.metrics
+
+
+def test_a_named_algorithm_takes_the_settings_for_the_problem_unless_it_was_changed(tmp_path):
+    """`pc.sac()` without a problem measures 500 times per episode, which this environment does not have."""
+    problem = pc.problems.gymnasium("Pendulum-v1")
+
+    def sampler(name, algorithm):
+        with pytest.raises(pc.TimeLimit):
+            pc.run(problem, algorithm, out=tmp_path / name, max_seconds=1e-3)
+        return json.loads((tmp_path / name / "config.json").read_text())["algorithm"]["sampler"]
+
+    assert sampler("called", pc.sac()) == sampler("function", pc.sac)
+    changed = replace(pc.sac(), sampler=Windows(count=1, length=2.0, step=0.1))
+    assert sampler("changed", changed)["step"] == 0.1
 
 
 def test_baseline_and_pure_variant_differ_in_sampler_and_schedule_only():
