@@ -215,6 +215,20 @@ def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
     assert not nothing_to_lose.agreed
 
 
+def test_a_policy_that_never_fails_replaces_a_champion_that_sometimes_does(learner):
+    """The returns hardly differ, but one imagined episode of the champion ends far from the highest reward."""
+    state = state_of(learner, champion_return=0.9, champion_episodes=1, champion_error=0.01, good=True)
+    plan = planned(learner, [0.91, 0.91], [0.9, 0.9])
+    fails = plan.before._replace(late=plan.before.late.at[:, 0].set(0.3))
+    safe = plan.test._replace(late=jnp.ones_like(plan.test.late))
+    found = learner._decide(state, plan._replace(test=safe, before=fails), first=False)
+    assert not found.executes_champion
+    kept = learner._decide(state, plan._replace(test=safe, before=safe), first=False)
+    assert kept.executes_champion
+    assert kept.good
+    assert learner.finished(kept)
+
+
 def test_the_run_ends_with_the_champion_if_no_better_policy_is_predicted(learner):
     state = state_of(learner, champion_return=0.7, champion_episodes=1, champion_error=0.01, good=True)
     plan = planned(learner, [0.7, 0.7], [0.7, 0.7])

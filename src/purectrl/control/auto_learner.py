@@ -338,7 +338,7 @@ class AutoLearner:
         swing-up in several swings is found after rounds in which the return falls.
         """
         scales = TimeScales(*map(jnp.asarray, time_scales(self.plan, state.rate, self.time_grid)))
-        unit, best, before, flat, good = float(state.model.task.reward_unit), None, None, 0, False
+        best, before, flat, good = None, None, 0, False
         rounds = PATIENCE * self.plan.rounds if patient else self.plan.rounds
         for number in range(rounds):
             keys = jax_key(key.child("round", number)), test_key
@@ -350,12 +350,16 @@ class AutoLearner:
             if best is None or float(one.test.score) >= float(best.test.score):
                 best = one._replace(before=before)
             networks = one.last if patient else (one.actor, one.critic)
-            worst = unit * float(best.test.late.mean(axis=0).min())
-            good = worst >= state.best_reward - self.plan.good * state.scale
+            good = self._good(state, best.test)
             if flat >= (1 if good else 2) and (good or not patient):
                 return best, Outcome(True, good, number + 1)
         assert best is not None
         return best, Outcome(patient, good, rounds)
+
+    def _good(self, state: AutoState, test: ImaginedTest) -> bool:
+        """Whether no imagined episode ends far from the highest reward."""
+        worst = float(state.model.task.reward_unit) * float(test.late.mean(axis=0).min())
+        return worst >= state.best_reward - self.plan.good * state.scale
 
     def _gain(self, state: AutoState, new: ImaginedTest, old: ImaginedTest) -> float:
         """What one imagined return is higher than another, in scales."""
@@ -374,8 +378,10 @@ class AutoLearner:
         slack = self.plan.gain * state.scale
         gain = float(new.mean() - old.mean())
         worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
+        good = self._good(state, found.before)
         far = not state.good and self._far(state, found.before)  # then there is little to lose
-        if gain > slack and (far or worse <= slack):
+        safer = gain > 0 and state.good and not good  # the champion fails from some initial states
+        if (gain > slack or safer) and (far or worse <= slack):
             decision = (
                 f"execute the new policy, which promises {new.mean():.4g}; the champion promises {old.mean():.4g}"
             )
@@ -388,12 +394,11 @@ class AutoLearner:
             refused=state.refused + 1,
             imagined=float(old.mean()),
             agreed=agreed(old),
+            good=good,
         )
         agrees = state.champion_error <= 2 * self.tolerance * state.scale
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
-        unsure = far or (
-            not state.good and self.spec.reward is None
-        )  # a better policy may hide behind the learned reward
+        unsure = far or (not good and self.spec.reward is None)  # a better policy may hide behind the learned reward
         most = MOST_REFUSED if self.spec.reward is not None else MOST_REFUSED_LEARNED
         if agrees and (not unsure or champion.refused >= most):
             if gain <= slack and far:
