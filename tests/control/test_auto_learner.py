@@ -15,11 +15,11 @@ from purectrl.control.auto_learner import (
     MOST_REFUSED_LEARNED,
     STALLED,
     AutoLearner,
-    Outcome,
 )
 from purectrl.control.auto_settings import Auto, EnsembleSettings, KnownModel, RoundSettings
 from purectrl.control.auto_state import crown
 from purectrl.control.exploring_policy import ExploringActor, smooth_noise
+from purectrl.control.plan_rounds import Outcome, RoundPlanner
 from purectrl.control.planner import ImaginedTest, Round
 from purectrl.control.promised_return import best_reward
 from purectrl.core import Dataset, Key, Measurements, PlanningWarning, UnsupportedError
@@ -138,9 +138,9 @@ def test_a_planner_that_is_stuck_starts_again_and_keeps_the_better_policy(learne
         (planned(learner, [fresh, fresh], [0.0, 0.0]), Outcome(True, True, 3)),
     ]
     found = {"champion": plans[0][0], "fresh": plans[1][0]}[executed]
-    monkeypatch.setattr(AutoLearner, "_plan_rounds", lambda *_: plans.pop(0))
+    monkeypatch.setattr(RoundPlanner, "_rounds", lambda *_: plans.pop(0))
     state = state_of(learner, champion_return=0.3, champion_episodes=1)
-    best, outcome = learner._plan(state, state.model, None, Key.from_seed(0))
+    best, outcome = learner.planner.improve(state, state.model, None, Key.from_seed(0))
     assert not plans
     assert best.test is found.test
     assert best.before.whole.mean() == pytest.approx(0.3)  # that of the champion, in either case

@@ -18,23 +18,22 @@ found although the champion is not good, planning starts once more from untraine
 import time
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from purectrl.control.auto_settings import RoundSettings
 from purectrl.control.auto_state import AutoState, crown
 from purectrl.control.divergence import finite
 from purectrl.control.dynamics import Fit
 from purectrl.control.exploring_policy import ExploringActor
-from purectrl.control.imagination import ImaginationModel
 from purectrl.control.integrate import Integrator
+from purectrl.control.plan_rounds import RoundPlanner
 from purectrl.control.plan_starts import PlanRegion
-from purectrl.control.planner import ImaginedTest, Round, plan_round
-from purectrl.control.policy import Actor, Critic
+from purectrl.control.planner import ImaginedTest, Round
+from purectrl.control.policy import Actor
 from purectrl.control.promised_return import (
     best_reward,
     episode_rewards,
@@ -43,7 +42,7 @@ from purectrl.control.promised_return import (
     time_mean,
 )
 from purectrl.control.termination import without_unseen_ends
-from purectrl.control.time_scales import TimeScales, estimate_rate, time_scales
+from purectrl.control.time_scales import estimate_rate, time_scales
 from purectrl.control.working_region import normalization, working_region
 from purectrl.core.errors import PlanningWarning
 from purectrl.core.keys import Key
@@ -51,7 +50,6 @@ from purectrl.core.learner import Update
 from purectrl.core.measurement import Dataset, Measurements
 from purectrl.core.plan import Plan
 from purectrl.core.schedules import ExcessLoss, Targets
-from purectrl.systems.compiled import jax_key
 from purectrl.systems.spec import StateSpec
 
 QUIET_SHARE = 0.5
@@ -74,23 +72,8 @@ controls only show how they end."""
 MOST_REFUSED, MOST_REFUSED_LEARNED = 3, 6
 """The run ends after this many updates in a row without a better policy, if the champion's promise is kept; and if the
 reward is learned, too. Each of them has twice the new data of the one before."""
-PATIENCE = 2
-"""Rounds of planning with patience, in units of the largest number of rounds."""
 STALLED = 3
 """Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
-
-FAR = 0.2
-"""Imagined episodes that end this many scales below the highest reward are far from it."""
-
-
-class Outcome(NamedTuple):
-    """How planning ended."""
-
-    converged: bool
-    """Whether the imagined return no longer rose."""
-    good: bool
-    """Whether no imagined episode ends far from the highest reward."""
-    rounds: int
 
 
 class FittedDynamics(Protocol):
@@ -139,16 +122,15 @@ class AutoLearner:
     capacity: int
     m: int
 
+    @property
+    def planner(self) -> RoundPlanner:
+        """Planning in rounds."""
+        return RoundPlanner(self.spec, self.plan, self.dynamics.integrate, self.time_grid)
+
     def init(self, key: Key) -> AutoState:
         """Untrained networks; the first policy explores at random."""
-        actor, critic = self._networks(key)
+        actor, critic = self.planner.networks(key)
         return AutoState(self.dynamics.init(key), actor, critic, actor, critic, jnp.zeros(self.spec.feature_dim))
-
-    def _networks(self, key: Key) -> tuple[Actor, Critic]:
-        """Untrained networks."""
-        hidden = (self.plan.width,) * 2
-        actor = Actor.random(key.child("actor").generator(), self.spec, hidden)
-        return actor, Critic.random(key.child("critic").generator(), self.spec, hidden)
 
     def policy(self, state: AutoState) -> Plan:
         """The actor with the noise of the next episode; the problem draws its initial state."""
@@ -264,7 +246,7 @@ class AutoLearner:
         lengths = self.horizon, self.capacity, QUIET_SHARE * self.horizon, self.end
         region = working_region(self.spec, seen, model, *lengths)
         state = self._set_scales(state, seen, region, first)
-        found, outcome = self._plan(state, without_unseen_ends(state.model, seen), region, key)
+        found, outcome = self.planner.improve(state, without_unseen_ends(state.model, seen), region, key)
         seconds = {"fit": fitted - begin, "plan": time.perf_counter() - fitted}
         if not finite((found.actor, found.critic)):
             return Update(state, info, seconds, "planning diverged: actor and critic stay as they were")
@@ -301,70 +283,6 @@ class AutoLearner:
         state = state._replace(actor=set_scale(state.actor), critic=set_scale(state.critic), feature_mean=mean)
         return state._replace(random_reward=float(measured.mean()))
 
-    def _plan(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, "Outcome"]:
-        """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be
-        stuck: then also rounds from untrained networks on, with patience if its return is low, and the better of both."""
-        known = state.champion_episodes > 0
-        networks = (state.champion, state.champion_critic) if known else (state.actor, state.critic)
-        test_key = jax_key(key.child("test"))
-        plan_rounds = lambda *how: self._plan_rounds(state, model, region, test_key, *how)  # noqa: E731
-        found, outcome = plan_rounds(networks, key, False)
-        gain = self._gain(state, found.test, found.before)
-        if not known or outcome.good or not outcome.converged or gain > self.plan.gain:
-            return found, outcome
-        scaled = lambda new, old: eqx.tree_at(lambda network: network.scale, new, old.scale)  # noqa: E731
-        fresh = key.child("restart")
-        far = self._far(state, found.test)
-        other, others = plan_rounds(tuple(map(scaled, self._networks(fresh), networks)), fresh, far)
-        both = outcome.rounds + others.rounds
-        if float(other.test.score) <= float(found.test.score):
-            return found, outcome._replace(rounds=both)
-        return other._replace(before=found.before), others._replace(rounds=both)
-
-    def _plan_rounds(
-        self,
-        state: AutoState,
-        model: ImaginationModel,
-        region: PlanRegion,
-        test_key: Array,
-        networks: tuple[Actor, Critic],
-        key: Key,
-        patient: bool,
-    ) -> tuple[Round, "Outcome"]:
-        """Rounds of planning from an actor and a critic on, and the best policy of all.
-
-        A round continues from the best networks of the one before, and the rounds end if the imagined return no longer
-        rises. With patience, a round continues from the last networks, and the rounds end only with a good policy: a
-        swing-up in several swings is found after rounds in which the return falls.
-        """
-        scales = TimeScales(*map(jnp.asarray, time_scales(self.plan, state.rate, self.time_grid)))
-        best, before, flat, good = None, None, 0, False
-        rounds = PATIENCE * self.plan.rounds if patient else self.plan.rounds
-        for number in range(rounds):
-            keys = jax_key(key.child("round", number)), test_key
-            how = self.plan, self.dynamics.integrate, model, *networks
-            one = plan_round(*how, state.feature_mean, scales, region, keys)
-            before = one.before if before is None else before
-            risen = best is None or self._gain(state, one.test, best.test) >= self.plan.gain
-            flat = 0 if risen else flat + 1
-            if best is None or float(one.test.score) >= float(best.test.score):
-                best = one._replace(before=before)
-            networks = one.last if patient else (one.actor, one.critic)
-            good = self._good(state, best.test)
-            if flat >= (1 if good else 2) and (good or not patient):
-                return best, Outcome(True, good, number + 1)
-        assert best is not None
-        return best, Outcome(patient, good, rounds)
-
-    def _good(self, state: AutoState, test: ImaginedTest) -> bool:
-        """Whether no imagined episode ends far from the highest reward."""
-        worst = float(state.model.task.reward_unit) * float(test.late.mean(axis=0).min())
-        return worst >= state.best_reward - self.plan.good * state.scale
-
-    def _gain(self, state: AutoState, new: ImaginedTest, old: ImaginedTest) -> float:
-        """What one imagined return is higher than another, in scales."""
-        return float(state.model.task.reward_unit) * float(new.whole.mean() - old.whole.mean()) / state.scale
-
     def _decide(self, state: AutoState, found: Round, first: bool) -> AutoState:
         """Which policy is executed next, or whether the run ends."""
         unit = float(state.model.task.reward_unit)
@@ -378,8 +296,8 @@ class AutoLearner:
         slack = self.plan.gain * state.scale
         gain = float(new.mean() - old.mean())
         worse = float(old.mean(axis=1).min() - new.mean(axis=1).min())
-        good = self._good(state, found.before)
-        far = not state.good and self._far(state, found.before)  # then there is little to lose
+        good = self.planner.good(state, found.before)
+        far = not state.good and self.planner.far(state, found.before)  # then there is little to lose
         safer = gain > 0 and state.good and not good  # the champion fails from some initial states
         if (gain > slack or safer) and (far or worse <= slack):
             decision = (
@@ -409,17 +327,12 @@ class AutoLearner:
         but = why if agrees else "its return is not understood"
         return champion._replace(decision=f"execute the champion once more: {reason}, but {but}")
 
-    def _far(self, state: AutoState, test: ImaginedTest) -> bool:
-        """Whether imagined episodes end far from the highest reward, on average."""
-        late = float(state.model.task.reward_unit) * float(test.late.mean())
-        return late < state.best_reward - FAR * state.scale
-
     def _track_progress(self, state: AutoState, test: ImaginedTest) -> AutoState:
         """Counts updates in which the imagined return has not moved, and reports the planner as the bottleneck."""
         imagined = float(state.model.task.reward_unit) * float(test.whole.mean())
         moved = imagined > state.best_imagined + self.plan.gain * state.scale
         stalled = 0 if moved else state.stalled + 1
-        if stalled >= STALLED and self._far(state, test):
+        if stalled >= STALLED and self.planner.far(state, test):
             warnings.warn(
                 f"the imagined return has not moved for {stalled} updates: the planner is the bottleneck, not the data",
                 PlanningWarning,
