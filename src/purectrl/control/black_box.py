@@ -251,11 +251,11 @@ class BlackBoxDynamics:
             rewards, info["reward_loss"] = fitted(rewards, data.r, "rewards")
         starts, measured = np.zeros((self.episodes, self.spec.state_dim), np.float32), seen.x[seen.valid[:, 0], 0]
         starts[: len(measured)] = measured
-        worst, high, best = np.quantile(rewarded[2][: int(rewarded[3])], (0.0, MOST, 1.0)).astype(np.float32)
-        known = map(jnp.asarray, (worst, best, starts, np.int32(len(measured))))
+        least, high, most = np.quantile(rewarded[2][: int(rewarded[3])], (0.0, MOST, 1.0)).astype(np.float32)
+        worst, best, begins, count = map(jnp.asarray, (least, most, starts, np.int32(len(measured))))
         ends, found = self._fit_ends(model.task.ends, seen, data, features, first, key.child("ends"))
         structure = StateStructure.of(data.x[:n], data.y[:n])
-        task = LearnedTask(rewards, *known, ends, structure, ending, jnp.asarray(2 * best - high))
+        task = LearnedTask(rewards, worst, best, begins, count, ends, structure, ending, jnp.asarray(2 * best - high))
         return Fit(BlackBoxModel(drift, task), info | found)
 
     @property
