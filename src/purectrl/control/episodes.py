@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from purectrl.control.policy import BehaviorPolicy
+from purectrl.control.export import policy_network
+from purectrl.control.numpy_policy import Policy
+from purectrl.control.policy import Actor, BehaviorPolicy
 from purectrl.core.keys import Key
 from purectrl.core.plan import Plan
 from purectrl.systems.compiled import jax_key
@@ -47,7 +49,13 @@ def begin_episode(key: Key, plan: Plan, number: int) -> Control:
 
 
 def begin_evaluation(plan: Plan) -> Callable[[Any, float], np.ndarray]:
-    """The control (x [d], t) -> u [k] of an episode without exploration noise."""
+    """The control (x [d], t) -> u [k] of an episode without exploration noise.
+
+    An actor is evaluated by NumPy: a step of an environment is not compiled, and calling JAX takes ten times as long.
+    """
     if isinstance(plan.policy, HeldPolicy):
         return HeldControl(plan.policy, jax.random.key(0))
+    if isinstance(getattr(plan.policy, "actor", None), Actor):
+        network = Policy(policy_network(plan.policy).arrays())
+        return lambda x, t: network.control(np.asarray(x, np.float32))
     return lambda x, t: np.asarray(_act(plan.policy, np.asarray(x, np.float32), t))

@@ -79,7 +79,7 @@ def numpy_files(network: PolicyNetwork, name: str) -> dict[str, bytes]:
     source = source.replace("policy.py and policy.npz", f"{name}.py and {name}.npz")
     weights = io.BytesIO()
     np.savez(weights, allow_pickle=False, **network.arrays())
-    last = '\n\npolicy = Policy(Path(__file__).with_suffix(".npz"))\n'
+    last = '\n\npolicy = load(Path(__file__).with_suffix(".npz"))\n'
     return {f"{name}.py": (source + last).encode(), f"{name}.npz": weights.getvalue()}
 
 

@@ -8,6 +8,7 @@ A coordinate x[i] that is an angle enters the network as cos x[i], sin x[i]; eve
 layers are ReLU. The control is mid + half range · tanh(output), whatever the time. A state that is not finite is refused.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,9 @@ import numpy as np
 
 
 class Policy:
-    """The function state [..., d] -> control [..., k] whose weights are in `file`."""
+    """The function state [..., d] -> control [..., k] with the weights in `arrays`."""
 
-    def __init__(self, file: Path) -> None:
-        with np.load(file, allow_pickle=False) as found:
-            arrays = dict(found)
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         depth = sum(name.startswith("weight") for name in arrays)
         self.layers = [(arrays[f"weight{i}"], arrays[f"bias{i}"]) for i in range(depth)]
         self.scale, self.low, self.high = arrays["scale"], arrays["low"], arrays["high"]
@@ -35,6 +34,13 @@ class Policy:
             raise ValueError(f"x: has shape {x.shape}, expected [{self.state_dim}] or [..., {self.state_dim}]")
         if not np.isfinite(x).all():
             raise ValueError(f"x: has a coordinate that is not finite: {x.tolist()}")
+        u = self.control(x)
+        if not np.isfinite(u).all():
+            raise ValueError(f"x: is too large for the policy's single precision: {x.tolist()}")
+        return u
+
+    def control(self, x: np.ndarray) -> np.ndarray:
+        """The same without checks; x is of single precision."""
         h = x[..., self.columns]
         if self.cosines.size:
             h[..., self.cosines] = np.cos(h[..., self.cosines])
@@ -44,6 +50,10 @@ class Policy:
             h = np.maximum(h @ weight + bias, 0)
         weight, bias = self.layers[-1]
         u = self.mid + self.half_range * np.tanh(h @ weight + bias)
-        if not np.isfinite(u).all():
-            raise ValueError(f"x: is too large for the policy's single precision: {x.tolist()}")
         return np.minimum(np.maximum(u, self.low), self.high)
+
+
+def load(file: Path) -> Policy:
+    """The policy with the weights in an .npz file."""
+    with np.load(file, allow_pickle=False) as arrays:
+        return Policy(dict(arrays))
