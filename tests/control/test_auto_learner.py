@@ -200,6 +200,21 @@ def test_returns_from_different_initial_states_are_compared_by_what_the_champion
     assert learner.finished(state) == crowned
 
 
+def test_a_policy_that_measured_more_than_it_promised_becomes_the_champion_but_does_not_end_the_run(
+    learner, monkeypatch
+):
+    champion, new = (learner.init(Key.from_seed(seed)).actor for seed in (5, 6))
+    monkeypatch.setattr(
+        AutoLearner, "_promise", lambda _, state, actor, seen: (0.5 if actor is champion else 0.6, 0.89)
+    )
+    how = {"converged": True, "good": True, "agreed": True}
+    before = state_of(learner, champion=champion, champion_return=0.9, champion_episodes=1, **how)
+    excess, state = learner.excess_loss(before._replace(actor=new), data(), Key.from_seed(0))
+    assert state.champion is new
+    assert excess.drift >= 1  # the model is wrong
+    assert not learner.finished(state)
+
+
 def test_a_better_policy_is_executed_and_a_worse_one_is_not(learner):
     state = state_of(learner, champion_return=0.7, champion_episodes=1, executes_champion=True)
     better = learner._decide(state, planned(learner, [0.8, 0.8], [0.7, 0.7]), first=False)

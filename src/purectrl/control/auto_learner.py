@@ -158,10 +158,10 @@ class AutoLearner:
     def excess_loss(self, state: AutoState, data: Dataset, key: Key) -> tuple[ExcessLoss, AutoState]:
         """The difference of promised and measured return in units of the tolerance; at least one if an update is due.
 
-        The executed policy becomes the champion if it measured best, or if its promise was kept and it measured more than
+        The executed policy becomes the champion if it measured best, or if it measured no less than promised and more than
         the champion promises from the same initial state: returns from different initial states do not compare. The run ends
-        if the promise was kept, from an initial state that is not much easier than others, no member of the model promised
-        less, and planning had converged to a good policy. Otherwise an update is due: the model may not know the system
+        if promised and measured return agree, from an initial state that is not much easier than others, no member of the
+        model promised less, and planning had converged to a good policy. Otherwise an update is due: the model may not know the system
         well enough, or the planner may be stuck. The run also ends with the champion if no other policy could be executed
         any more.
         """
@@ -175,7 +175,10 @@ class AutoLearner:
         # a kept promise from an initial state in which little has to be done shows little
         easy = promised > state.imagined + 2 * self.tolerance * state.scale
         error = np.inf if easy else abs(promised - measured)
-        state = crown(state, measured, error, better=excess < 1 and measured > rival)
+        kept = (
+            promised - measured < self.tolerance * state.scale
+        )  # more than was promised is no reason against a policy
+        state = crown(state, measured, error, better=kept and measured > rival)
         solved = state.converged and state.good and state.agreed and state.executes_champion
         if excess < 1 and solved and not easy:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
