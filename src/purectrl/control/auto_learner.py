@@ -161,9 +161,9 @@ class AutoLearner:
         The executed policy becomes the champion if it measured best, or if it measured no less than promised and more than
         the champion promises from the same initial state: returns from different initial states do not compare. The run ends
         if promised and measured return agree, from an initial state that is not much easier than others, no member of the
-        model promised less, and planning had converged to a good policy. Otherwise an update is due: the model may not know the system
-        well enough, or the planner may be stuck. The run also ends with the champion if no other policy could be executed
-        any more.
+        model promised less, and planning had converged to a good policy. Otherwise an update is due: the model may not know
+        the system well enough, or the planner may be stuck. The run also ends with the champion if no other policy could be
+        executed any more.
         """
         due = self._spent(data) or self._enough(state, data.all)
         if not state.use_actor:
