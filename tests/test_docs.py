@@ -375,7 +375,7 @@ NOT_IN_THE_REFERENCE = {
     ],
     "figures of `purectrl paper`": [
         "paper.battery", "paper.control_frequency", "paper.coverage", "paper.control_main", "paper.control_updates",
-        "paper.diffusion_frequency", "paper.environments",
+        "paper.diffusion_frequency", "paper.environments", "paper.locomotion",
         "paper.diffusion_labels", "paper.diffusion_main", "paper.diffusion_regimes", "paper.diffusion_samples",
         "paper.diffusion_taste", "paper.diffusion_updates",
         "paper.groups", "paper.league", "paper.neural_pendulum", "paper.output", "paper.prop2_independency",

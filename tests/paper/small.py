@@ -66,6 +66,7 @@ SMALL = {
     "control-frequency": fewer("control-frequency", seeds=2),
     "battery": fewer("battery", seeds=2, most={"known-model": 1}),
     "environments": fewer("environments", seeds=2, most={"sac": 1}),
+    "locomotion": fewer("locomotion", seeds=1),
     "diffusion-main": fewer("diffusion-main", seeds=3),
     "diffusion-labels": fewer("diffusion-labels", seeds=2, most={"pure-seiko": 1}),
     "diffusion-updates": fewer("diffusion-updates", seeds=2, most={"pure-seiko": 1}),

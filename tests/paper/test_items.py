@@ -506,10 +506,19 @@ def test_an_environment_is_learned_if_enough_seeds_reach_its_goal(tmp_path):
     """Reacher-v5 is learned with one of two seeds, the others with both; SAC learns none."""
 
     def metrics(group, seed):
-        goal = environments.GOALS.get(group.arguments["env"], 0.0)
+        goal = environments.GOALS[group.arguments["env"]]
         reached = group.algorithm == "pure-auto" and (group.label != "Reacher-v5" or seed == 0)
         return {"return": goal + (1.0 if reached else -1.0)}
 
     found = finished("environments", tmp_path, metrics, ledger=lambda group, seed: {"measurements": 800})
     assert [check["passed"] for check in found["checks"]] == [True, True, True, True, False]
     assert "1 of 2; returns -7.0 to -5.0 with 800 to 800 steps" in found["checks"][-1]["observed"]
+
+
+def test_locomotion_compares_with_sac(tmp_path):
+    def metrics(group, seed):
+        return {"return": 1.0 if (group.algorithm == "sac") == (group.label == "Swimmer-v5") else 2.0}
+
+    found = finished("locomotion", tmp_path, metrics, ledger=lambda group, seed: {"measurements": 800})
+    assert [check["passed"] for check in found["checks"]] == [False, True]
+    assert found["checks"][0]["observed"] == "1.0 with 800 steps, SAC 2.0"

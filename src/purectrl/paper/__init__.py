@@ -30,6 +30,7 @@ ITEMS: Mapping[str, str] = {
     "control-frequency": "purectrl.paper.control_frequency",
     "battery": "purectrl.paper.battery",
     "environments": "purectrl.paper.environments",
+    "locomotion": "purectrl.paper.locomotion",
     "diffusion-main": "purectrl.paper.diffusion_main",
     "diffusion-labels": "purectrl.paper.diffusion_labels",
     "diffusion-updates": "purectrl.paper.diffusion_updates",
