@@ -70,8 +70,8 @@ FIRST_PER_INPUT = 50
 """Measurements that the first update needs, per state and control of the system, unless episodes end early: then random
 controls only show how they end."""
 MOST_REFUSED, MOST_REFUSED_LEARNED = 3, 6
-"""The run ends after this many updates in a row without a better policy, if the champion's promise is kept; and if the
-reward is learned, too. Each of them has twice the new data of the one before."""
+"""The run ends after this many updates in a row without a better policy, if the champion's promise is kept: with a known and
+with a learned reward. Each of them has twice the new data of the one before."""
 STALLED = 3
 """Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
 
@@ -175,9 +175,8 @@ class AutoLearner:
         # a kept promise from an initial state in which little has to be done shows little
         easy = promised > state.imagined + 2 * self.tolerance * state.scale
         error = np.inf if easy else abs(promised - measured)
-        kept = (
-            promised - measured < self.tolerance * state.scale
-        )  # more than was promised is no reason against a policy
+        # more than was promised is no reason against a policy
+        kept = promised - measured < self.tolerance * state.scale
         state = crown(state, measured, error, better=kept and measured > rival)
         solved = state.converged and state.good and state.agreed and state.executes_champion
         if excess < 1 and solved and not easy:
