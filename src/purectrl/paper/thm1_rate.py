@@ -43,10 +43,10 @@ def powers(first: int, last: int) -> tuple[int, ...]:
 
 def item(
     sizes: Sequence[int] = powers(8, 16),
-    base_sizes: Sequence[int] = powers(8, 11),
+    base_sizes: Sequence[int] = powers(8, 10),
     compared: int = 2**12,
     seeds: int = 10,
-    base_seeds: int = 10,
+    base_seeds: int = 5,
     quick: int = 4,
 ) -> Item:
     """The average regret over N. Algorithm 1 with linear classes is affordable at small N only.

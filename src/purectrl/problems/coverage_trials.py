@@ -118,15 +118,15 @@ def _parameter(members: LinearClass, truth: TrueFunction) -> np.ndarray:
 def _measure(problem: TheoryProblem, key: Key, episodes: int) -> Measurements:
     """One measurement at a uniform time in each of some episodes, each under one of the random policies."""
     draws = key.child("draws").generator()
-    plans = _random_plans(problem)
-    chosen = draws.integers(POLICIES, size=episodes)
+    plans, count = random_plans(problem)
+    chosen = draws.integers(count, size=episodes)
     plan = jax.tree.map(lambda leaf: leaf[chosen], plans)
     words = draws.integers(2**32, size=(episodes, 2), dtype=np.uint32)
     return problem.rollout_rows(words, plan, draws.uniform(0.0, problem.horizon, size=(episodes, 1)))
 
 
-def _random_plans(problem: TheoryProblem) -> Plan:
-    """Plans with a leading axis [POLICIES]."""
+def random_plans(problem: TheoryProblem) -> tuple[Plan, int]:
+    """Random plans with a leading axis, and their number."""
     models, key = problem.continuous, Key.from_seed(0).child("policies")
     assert models is not None
     plans = [
@@ -138,4 +138,4 @@ def _random_plans(problem: TheoryProblem) -> Plan:
         )
         for i in range(POLICIES)
     ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *plans)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *plans), POLICIES

@@ -3,7 +3,7 @@
     finite    a particle on a washboard; lists of candidates
     lqr       linear drift in one to four dimensions; lists of candidates, linear and, in one, kernel classes
     ou        the Ornstein-Uhlenbeck process of Proposition 2; lists of candidates, values by quadrature
-    neural    a pendulum; networks for its drift
+    neural    a pendulum or a quadrotor; networks for its drift
 
 Values, optima and compiled simulators depend on the arguments only and are cached: problems with equal arguments share them.
 """
@@ -22,16 +22,16 @@ from purectrl.core.keys import Key
 from purectrl.core.settings import check_type
 from purectrl.core.system import MeasurementModel, System
 from purectrl.problems import theory_classes
+from purectrl.problems.neural_systems import NeuralSystem, neural_parts
 from purectrl.systems import lqr as lqr_system
 from purectrl.systems import ou as ou_system
 from purectrl.systems import washboard
-from purectrl.systems.pendulum import pendulum
 from purectrl.systems.simulation import Initial
 from purectrl.systems.spec import StateSpec
 from purectrl.theory.classes import Classes, FiniteClass, TrueFunction, Truth
 from purectrl.theory.linear import LinearClass
 from purectrl.theory.planning import Values, value_table
-from purectrl.theory.policy_classes import GaussianInitials, LinearPolicies, MlpPolicies, ParametricClass
+from purectrl.theory.policy_classes import GaussianInitials, LinearPolicies, ParametricClass
 from purectrl.theory.problem import (
     TRUE_PATHS,
     AscentSettings,
@@ -41,8 +41,10 @@ from purectrl.theory.problem import (
     TheoryProblem,
     remembered,
     search_optimum,
+    true_solver,
     true_value,
 )
+from purectrl.theory.quotient import noise_growth
 
 TABLE_PATHS, VALUE_PATHS = TRUE_PATHS, 4096
 """Simulated paths per true value of a finite and of a continuous class: many, so that its error does not matter."""
@@ -62,6 +64,7 @@ def finite(
     reward_std: float = 1.0,
     drift: Drift = "drawn",
     steps: int = 40,
+    substeps: int | None = None,
 ) -> TheoryProblem:
     """A particle on a washboard, with lists of candidate drifts and rewards.
 
@@ -79,12 +82,15 @@ def finite(
         reward_std: standard deviation of a measured reward; the paper has 1.
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
+        substeps: steps of the truth per step of the planner. With more than one, the truth is a stochastic Runge-Kutta path;
+            by default 1 if y is drawn and 4 for quotients, which need an accurate path within Δ.
     """
     check_arguments(finite, locals())
     require(1 <= scales <= 12, f"scales: must lie between 1 and 12, not {scales}")
     require(grid == "dyadic" or scales == 6, f"scales: {scales} has no effect on an even grid; use grid = dyadic")
-    parts = _finite_parts(horizon, diffusion, steps, grid, scales, a, c, goal)
-    return make_problem("finite", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
+    fine = _substeps(substeps, drift)
+    parts = _finite_parts(horizon, diffusion, steps, fine, grid, scales, a, c, goal)
+    return make_problem("finite", parts, diffusion, MeasurementModel(step, reward_std, drift), steps, substeps=fine)
 
 
 def lqr(
@@ -95,6 +101,7 @@ def lqr(
     reward_std: float = 1.0,
     drift: Drift = "drawn",
     steps: int = 40,
+    substeps: int | None = None,
 ) -> TheoryProblem:
     """Linear drift with a bounded reward in one to four dimensions, with lists of candidates, linear and kernel classes.
 
@@ -108,11 +115,14 @@ def lqr(
         reward_std: standard deviation of a measured reward; the paper has 1.
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
+        substeps: steps of the truth per step of the planner. With more than one, the truth is a stochastic Runge-Kutta path;
+            by default 1 if y is drawn and 4 for quotients, which need an accurate path within Δ.
     """
     check_arguments(lqr, locals())
     require(1 <= dimension <= 4, f"dimension: must be 1, 2, 3 or 4, not {dimension}")
-    parts = _lqr_parts(horizon, diffusion, steps, dimension)
-    return make_problem("lqr", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
+    fine = _substeps(substeps, drift)
+    parts = _lqr_parts(horizon, diffusion, steps, fine, dimension)
+    return make_problem("lqr", parts, diffusion, MeasurementModel(step, reward_std, drift), steps, substeps=fine)
 
 
 def ou(
@@ -124,6 +134,7 @@ def ou(
     reward_std: float = 1.0,
     drift: Drift = "drawn",
     steps: int = 40,
+    substeps: int | None = None,
 ) -> TheoryProblem:
     """The Ornstein-Uhlenbeck process of Proposition 2. Values and suboptimality have no Monte-Carlo error.
 
@@ -138,27 +149,32 @@ def ou(
         reward_std: standard deviation of a measured reward; the paper has 1.
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
+        substeps: steps of the truth per step of the planner. With more than one, the truth is a stochastic Runge-Kutta path;
+            by default 1 if y is drawn and 4 for quotients, which need an accurate path within Δ.
     """
     check_arguments(ou, locals())
     require(0 < u_min < u_max, f"u_min: 0 < u_min < u_max must hold, not {u_min:g} and {u_max:g}")
     least = math.ceil(u_max * horizon / 2)
     require(steps >= least, f"steps: Euler-Maruyama is unstable with fewer than u_max · T / 2 = {least} steps")
+    fine = _substeps(substeps, drift)
     parts = _ou_parts(horizon, diffusion, steps, u_min, u_max)
-    return make_problem("ou", parts, diffusion, MeasurementModel(step, reward_std, drift), steps)
+    return make_problem("ou", parts, diffusion, MeasurementModel(step, reward_std, drift), steps, substeps=fine)
 
 
 def neural(
-    horizon: float = 2.0,
+    system: NeuralSystem = "pendulum",
+    horizon: float | None = None,
     diffusion: float = 0.2,
     step: float = 0.1,
     reward_std: float = 0.1,
     drift: Drift = "drawn",
     steps: int = 40,
 ) -> TheoryProblem:
-    """The pendulum, lifted from its hanging position by a sufficient torque; its drift is learned by networks.
+    """A mechanical system whose drift is learned by networks.
 
     Main arguments:
-        horizon: T, the length of an episode.
+        system: a pendulum that is lifted by a sufficient torque, one that must swing up, or a planar quadrotor.
+        horizon: T, the length of an episode; 3 for the swing-up, otherwise 2.
         diffusion: g*, constant and known.
 
     Other arguments:
@@ -167,8 +183,9 @@ def neural(
         drift: how the drift is measured: drawn as in the model, or the difference quotient over Δ of one path.
         steps: Euler-Maruyama steps per episode.
     """
+    horizon = horizon if horizon is not None else 3.0 if system == "swing-up" else 2.0
     check_arguments(neural, locals())
-    parts = _neural_parts(horizon, diffusion, steps)
+    parts = _neural_parts(system, horizon, diffusion, steps)
     return make_problem("neural", parts, diffusion, MeasurementModel(step, reward_std, drift), steps, measurements=2000)
 
 
@@ -184,6 +201,14 @@ class Parts(NamedTuple):
     value: PlanValue
     finite: FiniteModels | None = None
     continuous: ContinuousModels | None = None
+    expansion: float = 0.0
+    """K, the largest one-sided Lipschitz constant of any drift of the lists under any of their policies, if positive."""
+
+
+def _substeps(substeps: int | None, drift: Drift) -> int:
+    """Steps of the truth per step of the planner."""
+    require(substeps is None or 1 <= substeps <= 1000, f"substeps: must lie between 1 and 1000, not {substeps}")
+    return substeps or (1 if drift == "drawn" else 4)
 
 
 def check_arguments(function: Callable[..., TheoryProblem], arguments: Mapping[str, Any]) -> None:
@@ -202,9 +227,16 @@ def check_arguments(function: Callable[..., TheoryProblem], arguments: Mapping[s
 
 
 def make_problem(
-    name: str, parts: Parts, diffusion: float, measuring: MeasurementModel, steps: int, measurements: int = 4096
+    name: str,
+    parts: Parts,
+    diffusion: float,
+    measuring: MeasurementModel,
+    steps: int,
+    measurements: int = 4096,
+    substeps: int = 1,
 ) -> TheoryProblem:
     """The problem that consists of `parts`, with the given measurements."""
+    growth = noise_growth(parts.expansion, measuring.step) if measuring.drift == "quotient" else 1.0
     system, (low, high), k = parts.system, parts.limits, parts.system.control_dim
     return TheoryProblem(
         name=name,
@@ -212,19 +244,28 @@ def make_problem(
         spec=StateSpec(system.state_dim, k, (low,) * k, (high,) * k),
         measuring=measuring,
         steps=steps,
-        noise_std=(diffusion / math.sqrt(measuring.step), measuring.reward_std),
+        noise_std=(growth * diffusion / math.sqrt(measuring.step), measuring.reward_std),
         truth=parts.truth,
         initial=parts.initial,
         value=parts.value,
         finite=parts.finite,
         continuous=parts.continuous,
         measurements=measurements,
+        substeps=substeps,
     )
 
 
 @functools.lru_cache(maxsize=8)
 def _finite_parts(
-    horizon: float, diffusion: float, steps: int, grid: str, scales: int, a: float, c: float, goal: float
+    horizon: float,
+    diffusion: float,
+    steps: int,
+    substeps: int,
+    grid: str,
+    scales: int,
+    a: float,
+    c: float,
+    goal: float,
 ) -> Parts:
     system = washboard.washboard(a, c, goal, diffusion, horizon)
     classes, (drifts, goals) = theory_classes.washboard_classes(grid, scales)
@@ -233,12 +274,14 @@ def _finite_parts(
         TrueFunction(system.reward, theory_classes.index_of(goals[:, None], goal)),
     )
     initial: Initial = functools.partial(theory_classes.gaussian, jnp.zeros(1))
-    value = remembered(true_value(system, steps, TABLE_PATHS, initial))
-    return Parts(system, (-1.0, 1.0), truth, initial, value, simulated_models(system, classes, steps))
+    value = remembered(true_value(system, steps, TABLE_PATHS, initial, substeps))
+    models = simulated_models(system, classes, steps, substeps)
+    expansion = theory_classes.washboard_expansion(drifts)
+    return Parts(system, (-1.0, 1.0), truth, initial, value, models, expansion=expansion)
 
 
 @functools.lru_cache(maxsize=8)
-def _lqr_parts(horizon: float, diffusion: float, steps: int, dimension: int) -> Parts:
+def _lqr_parts(horizon: float, diffusion: float, steps: int, substeps: int, dimension: int) -> Parts:
     system = lqr_system.lqr(dimension, diffusion, horizon)
     classes = theory_classes.lqr_classes(dimension)
     drifts, rewards, parameters = theory_classes.lqr_linear_classes(dimension)
@@ -248,11 +291,12 @@ def _lqr_parts(horizon: float, diffusion: float, steps: int, dimension: int) -> 
     )
     policies, initials = LinearPolicies(dimension, dimension), GaussianInitials(dimension, limit=0.0)
     initial: Initial = functools.partial(theory_classes.gaussian, jnp.zeros(dimension))
-    value = remembered(true_value(system, steps, VALUE_PATHS, initial))
+    value = remembered(true_value(system, steps, VALUE_PATHS, initial, substeps))
     kernels = functools.cache(lambda: theory_classes.lqr_kernel_classes()) if dimension == 1 else None
     classes_on_offer = {"drifts": drifts, "kernels": kernels}
     linear = continuous_models(system, policies, initials, rewards, steps, value, AscentSettings(), **classes_on_offer)
-    return Parts(system, (-1.0, 1.0), truth, initial, value, simulated_models(system, classes, steps), linear)
+    models, expansion = simulated_models(system, classes, steps, substeps), theory_classes.lqr_expansion(dimension)
+    return Parts(system, (-1.0, 1.0), truth, initial, value, models, linear, expansion)
 
 
 @functools.lru_cache(maxsize=8)
@@ -273,26 +317,22 @@ def _ou_parts(horizon: float, diffusion: float, steps: int, u_min: float, u_max:
 
 
 @functools.lru_cache(maxsize=8)
-def _neural_parts(horizon: float, diffusion: float, steps: int) -> Parts:
-    mechanics = pendulum()
-    system = mechanics.system(horizon, diffusion)
-    rewards = theory_classes.corner_rewards()
-    policies = MlpPolicies(2, 1, limit=theory_classes.TORQUE, features=mechanics.featurize)
-    initials = theory_classes.Hanging()
-    weights = np.eye(4)[:, :1]
-    initial: Initial = functools.partial(initials.apply, initials.init(Key(0)))
+def _neural_parts(name: NeuralSystem, horizon: float, diffusion: float, steps: int) -> Parts:
+    found = neural_parts(name)
+    system, limit = found.mechanics.system(horizon, diffusion), found.limit
+    weights = np.eye(found.rewards.size(system.state_dim, system.control_dim))[:, :1]
+    initial: Initial = functools.partial(found.initials.apply, found.initials.init(Key(0)))
     value = remembered(true_value(system, steps, VALUE_PATHS, initial))
     ascent = AscentSettings(num_restarts=3, iterations=500, learning_rate=0.01, paths=64)
-    models = continuous_models(
-        system, policies, initials, rewards, steps, value, ascent, network=theory_classes.PendulumNetwork
-    )
+    classes = found.policies, found.initials, found.rewards
+    models = continuous_models(system, *classes, steps, value, ascent, network=found.network)
     truth = Truth(TrueFunction(system.drift), TrueFunction(system.reward, parameter=weights))
-    limits = (-theory_classes.TORQUE, theory_classes.TORQUE)
-    return Parts(system, limits, truth, initial, value, continuous=models)
+    return Parts(system, (-limit, limit), truth, initial, value, continuous=models)
 
 
-def simulated_models(system: System, classes: Classes, steps: int) -> FiniteModels:
-    """Finite classes whose values are simulated. The values do not depend on the seed of a run."""
+def simulated_models(system: System, classes: Classes, steps: int, substeps: int = 1) -> FiniteModels:
+    """Finite classes whose values are simulated, the true ones with `substeps` steps per step of the planner. The values do
+    not depend on the seed of a run."""
     classes.check(system)
     key, true = Key.from_seed(0), (FiniteClass.of([system.drift]), FiniteClass.of([system.reward]))
 
@@ -304,7 +344,8 @@ def simulated_models(system: System, classes: Classes, steps: int) -> FiniteMode
 
     @functools.cache
     def true_values() -> Values:
-        return value_table(system, *classes[:2], *true, steps, TABLE_PATHS)(key.child("truth"))
+        solver = true_solver(substeps)
+        return value_table(system, *classes[:2], *true, steps * substeps, TABLE_PATHS, solver)(key.child("truth"))
 
     return FiniteModels(classes, values, true_values)
 

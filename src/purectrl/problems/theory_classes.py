@@ -4,18 +4,14 @@ import itertools
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from purectrl.core.keys import Key
 from purectrl.systems import lqr as lqr_system
 from purectrl.systems import ou as ou_system
 from purectrl.systems import washboard
-from purectrl.systems.mechanical import log_distance_reward
-from purectrl.systems.pendulum import CONTROL_COST, VELOCITY_COST, tip
 from purectrl.theory.classes import Classes, FiniteClass
 from purectrl.theory.kernel import choose_points, gaussian_kernel, kernel_class, kernel_features
 from purectrl.theory.linear import LinearClass
@@ -26,9 +22,6 @@ OU_GOALS = np.linspace(0.0, 2.0, 9)
 """Where the rewards of `ou` have their maximum; the truth is 1.25."""
 OU_TRUTH = 4, 5
 """The indices of the truth among the multipliers and the goals."""
-TORQUE = 5.0
-"""The largest torque of `neural`."""
-
 KERNEL_TOLERANCE = 0.02
 """The variance that chosen points may leave unexplained in the kernel classes of `lqr`, relative to that of the kernel."""
 
@@ -82,6 +75,22 @@ def washboard_classes(grid: str, scales: int) -> tuple[Classes, tuple[np.ndarray
         FiniteClass.family(washboard.reward, goals),
     )
     return classes, (drifts, goals)
+
+
+def washboard_expansion(drifts: np.ndarray) -> float:
+    """K of the paper's one-sided Lipschitz condition for drifts (a, c) [F, 2] of `finite` under policies with gains up to 4:
+    dF/dx = 2a cos 2x − c · gain where the control is not clipped.
+
+    >>> float(washboard_expansion(np.array([[0.5, -0.25], [0.25, 0.5]])))
+    2.0
+    """
+    return float((2 * np.abs(drifts[:, 0]) + 4 * np.maximum(-drifts[:, 1], 0.0)).max())
+
+
+def lqr_expansion(d: int) -> float:
+    """The same for the lists of `lqr`, whose A and B may change their signs, under policies with gains up to 4."""
+    A, B = (np.asarray(matrix) for matrix in lqr_system.truth(d))
+    return float(np.abs(np.linalg.eigvalsh((A + A.T) / 2)).max() + 4 * np.abs(B).max())
 
 
 def _lqr_goals(d: int) -> np.ndarray:
@@ -162,39 +171,3 @@ def ou_classes(u_min: float, u_max: float) -> Classes:
         FiniteClass.family(ou_system.drift, multipliers),
         FiniteClass.family(ou_system.reward, goals),
     )
-
-
-class PendulumNetwork(eqx.Module):
-    """The drift of a pendulum as a network with two hidden layers; its inputs contain cos and sin of the angle, its outputs
-    are bounded by a tanh."""
-
-    layers: eqx.nn.MLP
-    limit: float = eqx.field(static=True)
-
-    def __init__(self, key: Array, width: int, limit: float = 30.0) -> None:
-        self.layers = eqx.nn.MLP(4, 2, width, 2, jnp.tanh, key=key)
-        self.limit = limit
-
-    def __call__(self, x: Array, u: Array) -> Array:
-        """dx/dt [2] in state (θ, θ̇) under torque u [1]."""
-        features = jnp.concatenate([jnp.cos(x[:1]), jnp.sin(x[:1]), x[1:] / 5, u / 5])
-        return self.limit * jnp.tanh(self.layers(features))
-
-
-def corner_rewards() -> LinearClass:
-    """Rewards of the pendulum that are linear in bumps around the four corners of its circle; the truth is the first."""
-    corners = (0.0, 1.0), (1.0, 0.0), (-1.0, 0.0), (0.0, -1.0)
-    bumps = [log_distance_reward(tip, corner, VELOCITY_COST, CONTROL_COST) for corner in corners]
-    return LinearClass(lambda x, u: jnp.exp(jnp.stack([bump(x, u) for bump in bumps])), bound=1.25, feature_bound=2.0)
-
-
-class Hanging:
-    """The one initial distribution of `neural`: hanging down, nearly at rest."""
-
-    def init(self, key: Key) -> np.ndarray:
-        """No parameters."""
-        return np.zeros(0, np.float32)
-
-    def apply(self, parameters: Array | np.ndarray, key: Array) -> Array:
-        """A draw of x(0) [2]."""
-        return jnp.array([jnp.pi, 0.0]) + 0.1 * jax.random.normal(key, (2,))

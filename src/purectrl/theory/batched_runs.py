@@ -111,7 +111,9 @@ class BatchedRuns:
             block.check()
             assert block.y is not None
             assert block.r is not None
-            found.append([block.t, block.x, block.u, block.y, block.r, *self.learner.episode_errors(block)])
+            found.append(
+                [block.t, block.x, block.u, block.y, block.r, *self.learner.episode_errors(block, policies[index])]
+            )
         joined = [np.concatenate(parts)[:rows] for parts in zip(*found, strict=True)]
         self.seconds += time.perf_counter() - begun
         return joined[:5], joined[5:]

@@ -78,14 +78,25 @@ def predicting(members: LinearClass, parameters: int, std: float) -> LinearClass
     return dataclasses.replace(members, ridge=max(std**2 * parameters / float(members.bound) ** 2, 1e-12))
 
 
+def flow_step(settings: FiniteSets | LinearSets | KernelSets, problem: TheoryProblem) -> float | None:
+    """Δ, if quotients are measured and to be compared with the flow of a model; otherwise None."""
+    flow = problem.measuring.drift == "quotient" and settings.quotient == "flow"
+    return problem.measuring.step if flow else None
+
+
 @functools.lru_cache(maxsize=8)
 def finite_learner(
-    settings: FiniteSets, models: FiniteModels, noise_std: Noise, state_dim: int, total: int
+    settings: FiniteSets,
+    models: FiniteModels,
+    noise_std: Noise,
+    state_dim: int,
+    total: int,
+    step: float | None = None,
 ) -> FiniteLearner:
-    """The learner with finite classes for a budget of `total` measurements."""
+    """The learner with finite classes for a budget of `total` measurements; `step` is that of `flow_step`."""
     betas = list_radii(settings, noise_std, state_dim, models.classes.drifts.size, models.classes.rewards.size)
     values = models.values(settings.paths)
-    return FiniteLearner(models.classes, OptimisticPlanner.of(values.mean), *betas, noise_std, values.error)
+    return FiniteLearner(models.classes, OptimisticPlanner.of(values.mean), *betas, noise_std, values.error, step)
 
 
 @functools.lru_cache(maxsize=8)
@@ -96,8 +107,9 @@ def linear_learner(
     steps: int,
     noise_std: Noise,
     total: int,
+    step: float | None = None,
 ) -> ContinuousClassLearner:
-    """The learner with linear or kernel classes for a budget of `total` measurements."""
+    """The learner with linear or kernel classes for a budget of `total` measurements; `step` is that of `flow_step`."""
     drifts, rewards, (d, k) = models.drifts, models.rewards, (system.state_dim, system.control_dim)
     assert drifts is not None
     p, q = drifts.size(d, k), rewards.size(d, k)
@@ -107,7 +119,7 @@ def linear_learner(
     if settings.radius == "anytime":
         drifts, rewards = predicting(drifts, p * d, noise_std[0]), predicting(rewards, q, noise_std[1])
     planner = _planner(settings, models, drifts, rewards, system, steps)
-    return ContinuousClassLearner(planner, *betas, d, k, noise_std)
+    return ContinuousClassLearner(planner, *betas, d, k, noise_std, step, settings.audited)
 
 
 @functools.lru_cache(maxsize=8)
@@ -130,13 +142,15 @@ def neural_learner(
         return network(key, settings.width)
 
     drifts = NeuralClass(make, d, settings.learning_rate, settings.check_steps, settings.update_steps)
+    # one program of the planner for all updates of a short run; long ones compile one more per factor of four
+    drifts = dataclasses.replace(drifts, rows=min(2048, 1 << (max(total, 128) - 1).bit_length()))
     q = rewards.size(d, k)
     betas = net_radii(settings, noise_std, d, total, drifts.log_cover(total**-2.0), rewards.log_cover(q, total**-2.0))
     if settings.radius == "anytime":
         drifts = dataclasses.replace(drifts, predicts=True)
         rewards = predicting(rewards, q, noise_std[1])
     planner = _planner(settings, models, drifts, rewards, system, steps, dual_learning_rate=settings.dual_learning_rate)
-    return ContinuousClassLearner(planner, *betas, d, k, noise_std)
+    return ContinuousClassLearner(planner, *betas, d, k, noise_std, audited=settings.audited)
 
 
 def warn_if_truth_outside(problem: TheoryProblem, models: FiniteModels) -> None:
@@ -175,5 +189,6 @@ def _planner(
         settings.num_restarts,
         settings.iterations,
         settings.plan_learning_rate,
+        exploration=settings.exploration,
         **more,
     )

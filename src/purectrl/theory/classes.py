@@ -104,8 +104,20 @@ class ModelClass(Protocol):
         """The confidence set {f : L(f) ≤ min L + β}."""
         ...
 
+    def contains(self, fit: Any, parameter: Any, data: RegressionData, beta: float, /) -> bool:
+        """Whether a member is in the set of radius β that `fit` defines by the rows that it was fitted to."""
+        ...
+
     def sample(self, confidence_set: Any, key: Key, /) -> Any:
         """Coordinates from which the planner may start."""
+        ...
+
+    def middle(self, confidence_set: Any, /) -> Any:
+        """The coordinates of the best fit."""
+        ...
+
+    def draw(self, confidence_set: Any, key: Key, /) -> Any:
+        """The coordinates of a random member of the set."""
         ...
 
     def decode(self, confidence_set: Any, w: Any, /) -> Any:

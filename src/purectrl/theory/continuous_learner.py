@@ -5,7 +5,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from jax import Array
 
 from purectrl.core.errors import StoreError
 from purectrl.core.keys import Key
@@ -13,11 +15,16 @@ from purectrl.core.learner import Update
 from purectrl.core.measurement import Dataset, Measurements
 from purectrl.core.plan import Plan
 from purectrl.core.schedules import ExcessLoss, Targets
-from purectrl.theory.classes import LookaheadClass, ModelClass, Truth, regression_data
+from purectrl.systems.compiled import pad_rows
+from purectrl.theory.classes import LookaheadClass, ModelClass, RegressionData, Truth, regression_data
 from purectrl.theory.confidence import Radius, warn_misspecified
-from purectrl.theory.gradient_planner import GradientPlanner, Variables
+from purectrl.theory.gradient_planner import GradientPlanner, Optimum, Variables
 from purectrl.theory.linear import LinearClass, Statistics, information_gain
 from purectrl.theory.policy_classes import make_plan
+from purectrl.theory.quotient import flow_excess
+
+AUDIT = 4
+"""How many times more starting points, and more steps, an audit has: sixteen times the computing."""
 
 
 class ContinuousState(NamedTuple):
@@ -35,6 +42,8 @@ class ContinuousState(NamedTuple):
     """The parameter of b_n."""
     value: float
     """R(π_n, q_n, f_n, b_n)."""
+    value_error: float = 0.0
+    """Its standard error."""
 
 
 class ContinuousClassLearner:
@@ -47,6 +56,11 @@ class ContinuousClassLearner:
 
     Other arguments:
         noise_std: standard deviations of y and r, if known; a class that does not explain the data then causes a warning.
+        flow_step: Δ, if y is a difference quotient to be compared with the flow of a model over Δ; None compares y with the
+            drift itself. For linear drifts only: y is reduced by what the flow of the best fit of the last update differs
+            from its drift, which is determined before y is measured, so that the rest is linear in the parameter.
+        audited: the share of updates, drawn at random, whose plan is searched again with `AUDIT` times as many starting
+            points and steps; the better one is executed.
     """
 
     def __init__(
@@ -57,10 +71,22 @@ class ContinuousClassLearner:
         state_dim: int,
         control_dim: int,
         noise_std: tuple[float, float] | None = None,
+        flow_step: float | None = None,
+        audited: float = 0.0,
     ) -> None:
         self.drifts, self.rewards, self.planner = planner.drifts, planner.rewards, planner
+        self.flow_step, self.audited, self.auditor = flow_step, audited, planner.larger(AUDIT)
         self.radius_drift, self.radius_reward, self.noise_std = radius_drift, radius_reward, noise_std
         self.sizes = state_dim, control_dim
+
+        step = flow_step or 1.0  # without quotients the function is not called
+
+        @jax.jit
+        def difference(theta: Any, policy: Any, x: Array) -> tuple[Array]:
+            field = lambda x: self.drifts.apply(theta, x, planner.policies.apply(policy, x))  # noqa: E731
+            return (jax.vmap(lambda x: flow_excess(field, x, step))(x),)
+
+        self._difference = difference
 
     @property
     def can_look_ahead(self) -> bool:
@@ -76,15 +102,27 @@ class ContinuousClassLearner:
         sets = self._confidence_sets(drift, reward, Measurements(*nothing))
         begin = self.planner.sample(key.child("begin"), *sets)
         found, variables = self.planner(key.child("plan"), *sets, begin)
-        return ContinuousState(drift, reward, drift, reward, variables, found.drift, found.reward, found.value)
+        return ContinuousState(
+            drift, reward, drift, reward, variables, found.drift, found.reward, found.value, found.error
+        )
 
     def observe(self, state: ContinuousState, block: Measurements) -> ContinuousState:
         """Adds the new measurements to running statistics."""
-        drift, reward = regression_data(block)
+        drift, reward = self.rows(state, block)
         return state._replace(
             drift_fit=self.drifts.observe(state.drift_fit, drift),
             reward_fit=self.rewards.observe(state.reward_fit, reward),
         )
+
+    def rows(self, state: ContinuousState, block: Measurements) -> tuple[RegressionData, RegressionData]:
+        """What was measured under the plan of `state`, as the rows of two least-squares problems."""
+        drift, reward = regression_data(block)
+        if self.flow_step is None:
+            return drift, reward
+        assert isinstance(self.drifts, LinearClass)
+        theta = self.drifts.fit(state.drift_set)[0].astype(np.float32)
+        (more,) = pad_rows(lambda x: self._difference(theta, state.variables.policy, x), drift.x)
+        return drift._replace(y=drift.y - more), reward
 
     def excess_loss(self, state: ContinuousState, data: Dataset, key: Key) -> tuple[ExcessLoss, ContinuousState]:
         """(L(f_n) − min L)/β_F and (L(b_n) − min L)/β_R: what Algorithm 2 compares with 5 (lines 6 and 7)."""
@@ -102,7 +140,7 @@ class ContinuousClassLearner:
         """The same after each episode of `block`, if `can_look_ahead`."""
         assert isinstance(self.drifts, LookaheadClass)
         assert isinstance(self.rewards, LookaheadClass)
-        drift, reward = regression_data(block)
+        drift, reward = self.rows(state, block)
         drifts = self.drifts.losses_per_episode(state.drift_fit, state.drift, drift, block.m)
         rewards = self.rewards.losses_per_episode(state.reward_fit, state.reward, reward, block.m)
         both = (drifts, self.radius_drift), (rewards, self.radius_reward)
@@ -114,7 +152,7 @@ class ContinuousClassLearner:
 
     def update(self, state: ContinuousState, data: Dataset, which: Targets, key: Key) -> Update:
         """Recomputes the confidence sets named by `which`, then searches the optimistic argmax in both."""
-        start = time.perf_counter()
+        start, before = time.perf_counter(), state
         seen = data.all
         drift, reward = regression_data(seen)
         if Targets.DRIFT in which:
@@ -130,14 +168,45 @@ class ContinuousClassLearner:
             drift=self.drifts.encode(sets[0], state.drift), reward=self.rewards.encode(sets[1], state.reward)
         )
         found, variables = self.planner(key, *sets, begin)
-        state = state._replace(variables=variables, drift=found.drift, reward=found.reward, value=found.value)
+        found, variables, audit = self._audit(key.child("audit"), sets, found, variables)
+        models = {"drift": found.drift, "reward": found.reward}
+        state = state._replace(variables=variables, **models, value=found.value, value_error=found.error)
         info = {
             "value": found.value,
             "value_error": found.error,
+            "search_error": found.search_error,
+            "planning_error": found.search_error + found.error,
+            "shortfall": self._shortfall(before, state, drift, reward),
+            **audit,
             "beta_drift": self.beta_drift(state.drift_set),
             "beta_reward": self.beta_reward(state.reward_set),
         }
         return Update(state, info, {"fit": fitted - start, "plan": time.perf_counter() - fitted})
+
+    def _audit(
+        self, key: Key, sets: tuple[Any, Any], found: Optimum, variables: Variables
+    ) -> tuple[Optimum, Variables, dict[str, float]]:
+        """The better of a plan and of that of a search with a large budget, drawn with the probability `audited`; what the
+        large search gained, and the standard error of that."""
+        if not self.audited or key.child("whether").uniform_scalar() >= self.audited:
+            return found, variables, {}
+        larger, where = self.auditor(key.child("search"), *sets, variables)
+        gain, error = self.planner.gain(key.child("gain"), *sets, where, variables)
+        info = {"audit_gain": gain, "audit_error": error}
+        return (larger, where, info) if gain > 0 else (found, variables, info)
+
+    def _shortfall(
+        self, before: ContinuousState, after: ContinuousState, drift: RegressionData, reward: RegressionData
+    ) -> float:
+        """By how much the value of the plan before was at least too small, beyond two standard errors: the new models were
+        in its sets, so its maximum was no smaller than the new value. Zero if they were not: sets need not shrink."""
+        inside = (
+            self.planner.exploration == "optimism"
+            and self.drifts.contains(before.drift_set, after.drift, drift, self.beta_drift(before.drift_set))
+            and self.rewards.contains(before.reward_set, after.reward, reward, self.beta_reward(before.reward_set))
+        )
+        margin = 2 * math.hypot(before.value_error, after.value_error)
+        return max(0.0, after.value - before.value - margin) if inside else 0.0
 
     def policy(self, state: ContinuousState) -> Plan:
         """(π_n, q_n)."""

@@ -5,6 +5,7 @@ import time
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -19,6 +20,7 @@ from purectrl.theory.classes import Classes, Truth
 from purectrl.theory.confidence import confidence_mask, warn_misspecified
 from purectrl.theory.planning import OptimisticPlanner
 from purectrl.theory.policy_classes import make_plan
+from purectrl.theory.quotient import flow_quotient
 
 
 class FiniteState(NamedTuple):
@@ -51,6 +53,8 @@ class FiniteLearner:
     Other arguments:
         noise_std: standard deviations of y and r, if known; a class that does not explain the data then causes a warning.
         planning_error: the largest standard error of the planner's values, for the metrics of a run.
+        flow_step: Δ, if y is a difference quotient to be compared with the flow of every drift over Δ; None compares y with
+            the drifts themselves.
     """
 
     can_look_ahead = True
@@ -63,13 +67,21 @@ class FiniteLearner:
         beta_reward: float,
         noise_std: tuple[float, float] | None = None,
         planning_error: float = 0.0,
+        flow_step: float | None = None,
     ) -> None:
         self.classes, self.planner, self.planning_error = classes, planner, planning_error
         self.beta_drift, self.beta_reward, self.noise_std = beta_drift, beta_reward, noise_std
 
+        def predicted(x: Array, u: Array, policy: Array) -> Array:
+            if flow_step is None:
+                return classes.drifts.table(x, u)
+            step, act = flow_step, lambda x: classes.policies.apply(policy, x)
+            each = lambda f: flow_quotient(lambda x: classes.drifts.apply(f, x, act(x)), x, step)  # noqa: E731
+            return jax.vmap(each)(jnp.arange(classes.drifts.size))
+
         @jax.jit
-        def losses(x: Array, u: Array, y: Array, r: Array) -> tuple[Array, Array]:
-            off = jax.vmap(lambda x, u, y: classes.drifts.table(x, u) - y)(x, u, y)
+        def losses(x: Array, u: Array, y: Array, r: Array, policy: Array) -> tuple[Array, Array]:
+            off = jax.vmap(predicted)(x, u, policy) - y[:, None]
             return (off**2).sum(axis=-1), (jax.vmap(classes.rewards.table)(x, u) - r[:, None]) ** 2
 
         self._losses = losses
@@ -82,7 +94,7 @@ class FiniteLearner:
 
     def observe(self, state: FiniteState, block: Measurements) -> FiniteState:
         """Adds the squared errors of every member on the new measurements."""
-        drift, reward = self.episode_errors(block)
+        drift, reward = self.episode_errors(block, state.policy)
         return state._replace(
             drift_loss=state.drift_loss + drift.sum(axis=0), reward_loss=state.reward_loss + reward.sum(axis=0)
         )
@@ -98,7 +110,7 @@ class FiniteLearner:
         found = []
         for before, errors, chosen, beta in zip(
             (state.drift_loss, state.reward_loss),
-            self.episode_errors(block),
+            self.episode_errors(block, state.policy),
             (state.drift, state.reward),
             (self.beta_drift, self.beta_reward),
             strict=True,
@@ -107,12 +119,16 @@ class FiniteLearner:
             found.append((losses[:, chosen] - losses.min(axis=1)) / beta)
         return [ExcessLoss(*pair) for pair in zip(*(each.tolist() for each in found), strict=True)]
 
-    def episode_errors(self, block: Measurements) -> list[np.ndarray]:
-        """Squared errors of every drift [episodes, F] and every reward [episodes, R], summed over each episode."""
+    def episode_errors(self, block: Measurements, policy: int | np.ndarray) -> list[np.ndarray]:
+        """Squared errors of every drift [episodes, F] and every reward [episodes, R], summed over each episode.
+
+        `policy` is the index of the executed policy, or those of the episodes [episodes].
+        """
         rows = block.rows()
         assert rows.y is not None
         assert rows.r is not None
-        found = pad_rows(self._losses, rows.x[:, 0], rows.u[:, 0], rows.y[:, 0], rows.r[:, 0])
+        executed = np.repeat(np.broadcast_to(np.asarray(policy, np.int32), (block.episodes,)), block.m)
+        found = pad_rows(self._losses, rows.x[:, 0], rows.u[:, 0], rows.y[:, 0], rows.r[:, 0], executed)
         return [part.reshape(block.episodes, block.m, -1).sum(axis=1, dtype=np.float64) for part in found]
 
     def update(self, state: FiniteState, data: Dataset, which: Targets, key: Key) -> Update:

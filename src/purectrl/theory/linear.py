@@ -205,6 +205,11 @@ class LinearClass:
             return math.inf
         return self.excess_loss(statistics, theta, data)
 
+    def contains(self, statistics: Statistics, theta: np.ndarray, data: RegressionData, beta: float) -> bool:
+        """Whether L(Θ) ≤ min L + β and ‖Θ‖ ≤ R, up to the rounding of float32."""
+        near = np.linalg.norm(theta) <= self.bound * (1 + 1e-5)
+        return bool(near) and self.excess_loss(statistics, theta, data) <= beta * (1 + 1e-5)
+
     def fit(self, statistics: Statistics) -> tuple[np.ndarray, float]:
         """The minimizer of the loss over the ball [p, o], and the minimum."""
         values, vectors = np.linalg.eigh(statistics.gram)
@@ -257,6 +262,14 @@ class LinearClass:
     def project(self, confidence_set: LinearConfidenceSet, w: Array) -> Array:
         """The same coordinates: all of them are inside."""
         return w
+
+    def middle(self, confidence_set: LinearConfidenceSet) -> np.ndarray:
+        """The coordinates of the center."""
+        return np.zeros(confidence_set.center.shape, np.float32)
+
+    def draw(self, confidence_set: LinearConfidenceSet, key: Key) -> np.ndarray:
+        """The coordinates of a random point of the set."""
+        return key.generator().normal(size=confidence_set.center.shape).astype(np.float32)
 
     def sample(self, confidence_set: LinearConfidenceSet, key: Key) -> np.ndarray:
         """A random point of the set or, half of the time, its center."""

@@ -31,6 +31,11 @@ from purectrl.systems.compiled import jax_key
 from purectrl.theory.classes import RegressionData, TrueFunction
 from purectrl.theory.complexity import log_cover_linear
 
+LEAST_STEPS = 10
+"""Gradient steps per test of the excess loss that are always taken."""
+SPREAD = 0.5
+"""The standard deviation of a random change of weights, before it is shortened to stay in the set."""
+
 
 class NeuralFit(NamedTuple):
     """The best network found for the first `rows` rows of the data, and the state of the gradient descent."""
@@ -73,9 +78,11 @@ class NeuralClass:
 
     Other arguments:
         learning_rate: that of Adam.
-        check_steps, update_steps: gradient steps per test of the excess loss, and per update.
+        check_steps, update_steps: gradient steps per test of the excess loss, and per update. A test takes fewer when there
+            are more than 128 rows, in proportion, but at least `LEAST_STEPS` if `check_steps` is no less.
         bound, lipschitz: R, a bound on the norm of all weights, and the Lipschitz constant of the function in them, for the
             covering number. They are not enforced.
+        rows: confidence sets are padded to at least so many rows, so that the planner compiles once for all smaller ones.
         predicts: whether `observe` predicts every row before it is used, for anytime-valid sets.
 
     >>> class Line(eqx.Module):
@@ -97,10 +104,12 @@ class NeuralClass:
     update_steps: int = 500
     bound: float = 10.0
     lipschitz: float = 1.0
+    rows: int = 128
     predicts: bool = False
     _static: Any = field(init=False, repr=False, compare=False)
     _descend: Any = field(init=False, repr=False, compare=False)
     _loss: Any = field(init=False, repr=False, compare=False)
+    _project: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "bound", "lipschitz"):
@@ -113,6 +122,7 @@ class NeuralClass:
         object.__setattr__(self, "_static", static)
         object.__setattr__(self, "_descend", jax.jit(self._descent, static_argnames="steps"))
         object.__setattr__(self, "_loss", jax.jit(self.loss))
+        object.__setattr__(self, "_project", jax.jit(self.project))
 
     def apply(self, parameter: Any, x: Array, u: Array) -> Array:
         """The network's value at x [d], u [k]."""
@@ -153,9 +163,10 @@ class NeuralClass:
 
     def refit(self, fit: NeuralFit, data: RegressionData, thorough: bool = False) -> NeuralFit:
         """Continues gradient descent on all data and keeps the best network seen."""
-        steps = self.update_steps if thorough else self.check_steps
+        padded = pad(data)
+        tested = max(min(LEAST_STEPS, self.check_steps), 128 * self.check_steps // len(padded.x))
         best, minimum, current, optimizer_state = self._descend(
-            fit.best, fit.current, fit.optimizer_state, pad(data), steps=steps
+            fit.best, fit.current, fit.optimizer_state, padded, steps=self.update_steps if thorough else tested
         )
         arrays = jax.tree.map(np.asarray, (best, current, optimizer_state))
         return NeuralFit(arrays[0], float(minimum), arrays[1], arrays[2], len(data.x), fit.prequential)
@@ -172,9 +183,14 @@ class NeuralClass:
         """L(f) − min L on all data, to which `fit` was fitted."""
         return max(0.0, float(self._loss(parameter, pad(data))) - fit.minimum)
 
+    def contains(self, fit: NeuralFit, parameter: Any, data: RegressionData, beta: float) -> bool:
+        """Whether L(f) ≤ min L + β on the first `fit.rows` rows."""
+        rows = RegressionData(*(array[: fit.rows] for array in data))
+        return not fit.rows or self.excess_loss(fit, parameter, rows) <= beta * (1 + 1e-5)
+
     def confidence_set(self, fit: NeuralFit, data: RegressionData, beta: float) -> NeuralConfidenceSet:
         """The confidence set that the first `fit.rows` rows define."""
-        padded = pad(RegressionData(*(array[: fit.rows] for array in data)))
+        padded = pad(RegressionData(*(array[: fit.rows] for array in data)), self.rows)
         return NeuralConfidenceSet(fit.best, padded, jnp.float32(fit.minimum), jnp.float32(beta))
 
     def truth_excess(self, fit: NeuralFit, data: RegressionData, truth: TrueFunction) -> float:
@@ -212,6 +228,17 @@ class NeuralClass:
         low, _ = jax.lax.fori_loop(0, 20, halve, (jnp.float32(0.0), jnp.float32(1.0)))
         return between(jnp.where(inside(1.0), 1.0, low))
 
+    def middle(self, confidence_set: NeuralConfidenceSet) -> Any:
+        """The best fit."""
+        return confidence_set.center
+
+    def draw(self, confidence_set: NeuralConfidenceSet, key: Key) -> Any:
+        """The best fit with a random change of its weights, as far as the set goes in that direction or as `SPREAD`."""
+        draws = key.generator()
+        moved = lambda leaf: np.asarray(leaf) + np.float32(SPREAD * draws.normal(size=leaf.shape))  # noqa: E731
+        far = jax.tree.map(moved, confidence_set.center)
+        return jax.tree.map(np.asarray, self._project(confidence_set, far))
+
     def sample(self, confidence_set: NeuralConfidenceSet, key: Key) -> Any:
         """The best fit with a small perturbation of its weights, so that starting points differ."""
         draws = key.generator()
@@ -242,10 +269,9 @@ class NeuralClass:
         return best, minimum, current, optimizer_state
 
 
-def pad(data: RegressionData) -> Padded:
-    """Data padded to 128, 512, 2048, … rows, so that growing data compile a handful of programs."""
-    count = len(data.x)
-    size = 128
+def pad(data: RegressionData, least: int = 128) -> Padded:
+    """Data padded to 128, 512, 2048, … rows and at least to `least`, so that growing data compile a handful of programs."""
+    count, size = len(data.x), least
     while size < count:
         size *= 4
     fill = lambda array: np.pad(np.asarray(array, np.float32), ((0, size - count), (0, 0)))  # noqa: E731

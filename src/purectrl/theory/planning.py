@@ -15,7 +15,7 @@ from jax import Array
 from purectrl.core.errors import InputError
 from purectrl.core.keys import Key
 from purectrl.core.system import System
-from purectrl.systems.simulation import euler_maruyama
+from purectrl.systems.simulation import Solver, euler_maruyama
 from purectrl.theory.classes import FiniteClass
 
 
@@ -36,14 +36,16 @@ def value_table(
     rewards: FiniteClass,
     steps: int,
     paths: int,
+    solver: Solver = euler_maruyama,
 ) -> Callable[[Key], Values]:
     """A compiled function of a key that simulates R(π, q, f, b) for all members at once.
 
     Only the diffusion and T of `system` are used: drift and reward come from the classes.
 
     Other arguments:
-        steps: Euler-Maruyama steps over [0, T].
+        steps: steps over [0, T].
         paths: simulated paths for each (π, q, f).
+        solver: what computes a path.
 
     Returns:
         (key) -> `Values`, whose arrays are [Π, Q, F, R].
@@ -55,7 +57,7 @@ def value_table(
         start_key, path_key = keys
         policy = lambda x, t: policies.apply(pi, x)  # noqa: E731
         drift = lambda x, u: drifts.apply(f, x, u)  # noqa: E731
-        path = euler_maruyama(path_key, drift, system.diffusion, policy, initials.apply(q, start_key), times)[:-1]
+        path = solver(path_key, drift, system.diffusion, policy, initials.apply(q, start_key), times)[:-1]
         value = jax.vmap(lambda x: rewards.table(x, policies.apply(pi, x)))(path).sum(axis=0) * step
         # a bounded reward is finite even where the state is not
         return jnp.where(jnp.isfinite(path).all(), value, jnp.nan)

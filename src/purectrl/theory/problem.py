@@ -27,7 +27,7 @@ from purectrl.core.problem import Metrics, Source, record_numbers
 from purectrl.core.samplers import Sampler
 from purectrl.core.system import MeasurementModel, System
 from purectrl.systems.compiled import jax_key
-from purectrl.systems.simulation import Initial, Rows, simulate_rollouts, simulate_rows
+from purectrl.systems.simulation import Initial, Rows, Solver, euler_maruyama, simulate_rollouts, simulate_rows
 from purectrl.systems.spec import StateProblem, StateSpec
 from purectrl.theory.classes import Classes, Truth
 from purectrl.theory.gradient_planner import value_on_paths
@@ -154,6 +154,7 @@ class TheoryProblem(StateProblem):
     Other arguments:
         finite, continuous: the function classes on offer; at least one of them.
         measurements: the measurement budget if the user gives none.
+        substeps: steps of the truth per step of the planner, as in `true_solver`.
     """
 
     default_algorithm: ClassVar[str | None] = None
@@ -170,6 +171,7 @@ class TheoryProblem(StateProblem):
     finite: FiniteModels | None = None
     continuous: ContinuousModels | None = None
     measurements: int = 4096
+    substeps: int = 1
     lookahead: int = 256
     source: Source | None = None
     horizon: float = field(init=False)
@@ -177,7 +179,7 @@ class TheoryProblem(StateProblem):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizon", self.system.horizon)
-        object.__setattr__(self, "_rollout", _simulator(self.system, self.measuring, self.steps, self.initial, True))
+        object.__setattr__(self, "_rollout", self._simulated(self.measuring, True))
 
     def rollout(self, key: Key, plan: Plan, times: np.ndarray) -> Measurements:
         """Executes `plan` on the true system and measures at `times` [episodes, m]."""
@@ -185,19 +187,29 @@ class TheoryProblem(StateProblem):
 
     def rollout_rows(self, words: np.ndarray, plans: Plan, times: np.ndarray) -> Measurements:
         """Episodes of many runs at once, as `purectrl.systems.simulation.simulate_rows`."""
-        return _row_simulator(self.system, self.measuring, self.steps, self.initial)(words, plans, times)
+        steps = self.steps * self.substeps
+        simulated = _row_simulator(self.system, self.measuring, steps, self.initial, true_solver(self.substeps))
+        return simulated(words, plans, times)
+
+    def _simulated(self, measuring: MeasurementModel, explore: bool) -> Rollout:
+        """Episodes of the truth."""
+        steps = self.steps * self.substeps
+        return _simulator(self.system, measuring, steps, self.initial, explore, true_solver(self.substeps))
 
     def memory_bytes(self, budget: Budget, sampler: Sampler) -> Mapping[str, float]:
         """Also the paths of the episodes that are simulated at once, and those of the true values."""
         d, k = self.spec.state_dim, self.spec.control_dim
         episodes = min(self.lookahead, max(1, budget.measurements // sampler.m))
-        rollout = 4.0 * episodes * (self.steps + sampler.m) * (3 * d + k + 4)
-        found = {"problem.steps, sampler.m": rollout, "problem.steps": simulated_bytes(d, 1, TRUE_PATHS, self.steps)}
+        rollout = 4.0 * episodes * (self.steps * self.substeps + sampler.m) * (3 * d + k + 4)
+        found = {
+            "problem.steps, sampler.m": rollout,
+            "problem.steps": simulated_bytes(d, 1, TRUE_PATHS, self.steps * self.substeps),
+        }
         return {**super().memory_bytes(budget, sampler), **found}
 
     def evaluate(self, plan: Plan, key: Key, episodes: int) -> Metrics:
         """The mean reward of `plan` on new episodes without noise in the reward, its standard error, and the gap."""
-        rollout = _simulator(self.system, MeasurementModel(reward_std=0.0), self.steps, self.initial, False)
+        rollout = self._simulated(MeasurementModel(reward_std=0.0), False)
         times = np.tile(np.linspace(0.0, self.horizon, self.steps + 1)[:-1], (episodes, 1))
         seen = rollout(key, plan, times)
         assert seen.r is not None
@@ -252,26 +264,41 @@ def regret(records: Sequence[Mapping[str, Any]]) -> Metrics:
     }
 
 
-def true_value(system: System, steps: int, paths: int, initial: Initial | None = None) -> PlanValue:
+@functools.cache
+def true_solver(substeps: int) -> Solver:
+    """What computes the paths of the truth: Euler-Maruyama if it has the steps of the planner, else a stochastic Runge-Kutta
+    method of strong order 1½ and weak order 2 (ShARK, for constant diffusion)."""
+    if substeps == 1:
+        return euler_maruyama
+    import diffrax
+
+    from purectrl.systems.solvers import diffrax_solver
+
+    return diffrax_solver(diffrax.ShARK())
+
+
+def true_value(system: System, steps: int, paths: int, initial: Initial | None = None, substeps: int = 1) -> PlanValue:
     """R(π, q, f*, b*) and its standard error by simulation, as a compiled function of a plan.
 
     Every plan is simulated with the same random numbers.
 
     Main arguments:
         system: the true system.
-        steps: Euler-Maruyama steps per episode.
+        steps: steps of the planner per episode.
         paths: simulated episodes.
 
     Other arguments:
         initial: the initial distribution of plans whose `initial` is None.
+        substeps: steps of the truth per step of the planner.
     """
     keys = jax.random.split(jax_key(Key.from_seed(0).child("truth")), (paths, 2))
+    grid = steps * substeps, true_solver(substeps)
 
     @jax.jit
     def value(plan: Plan) -> tuple[Array, Array]:
         start = initial if plan.initial is None else plan.initial
         assert start is not None
-        found = value_on_paths(system, plan.policy, start, system.drift, system.reward, keys, steps)
+        found = value_on_paths(system, plan.policy, start, system.drift, system.reward, keys, *grid)
         return found.mean(), found.std() / math.sqrt(paths - 1)
 
     return value
@@ -332,15 +359,17 @@ def search_optimum(
 
 
 @functools.lru_cache(maxsize=16)
-def _simulator(system: System, measuring: MeasurementModel, steps: int, initial: Initial, explore: bool) -> Rollout:
+def _simulator(
+    system: System, measuring: MeasurementModel, steps: int, initial: Initial, explore: bool, solver: Solver
+) -> Rollout:
     """The compiled rollouts, shared by all problems with equal systems."""
-    return simulate_rollouts(system, measuring, steps, initial, explore)
+    return simulate_rollouts(system, measuring, steps, initial, explore, solver)
 
 
 @functools.lru_cache(maxsize=16)
-def _row_simulator(system: System, measuring: MeasurementModel, steps: int, initial: Initial) -> Rows:
+def _row_simulator(system: System, measuring: MeasurementModel, steps: int, initial: Initial, solver: Solver) -> Rows:
     """The compiled episodes of many runs."""
-    return simulate_rows(system, measuring, steps, initial)
+    return simulate_rows(system, measuring, steps, initial, solver=solver)
 
 
 def _is_member(plan: Plan, policies: Any, initials: Any) -> bool:

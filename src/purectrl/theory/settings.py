@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 
 RadiusKind = Literal["theorem", "anytime"]
+Prediction = Literal["flow", "drift"]
+Exploration = Literal["optimism", "greedy", "thompson"]
+
+
+def check_share(audited: float) -> None:
+    """Raises unless the share of audited updates is one."""
+    require(0 <= audited <= 1, f"audited: the share of audited updates must lie between 0 and 1, not {audited}")
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,23 @@ class _ConfidenceSets(LearnerSettings):
 
 
 @dataclass(frozen=True)
-class FiniteSets(_ConfidenceSets):
+class _QuotientSets(_ConfidenceSets):
+    """What learners have in common that can compare difference quotients with the flow of their models."""
+
+    quotient: Prediction = "flow"
+    """What a difference quotient over Δ is compared with. flow: the way of the model over Δ under the executed policy.
+    drift: its drift at the begin of Δ, which is off by O(Δ), so that with many measurements the truth leaves the sets."""
+
+    def unused(self, problem: Problem, sampler: Sampler) -> Mapping[str, str]:
+        """What quotients are compared with, where there are none."""
+        from purectrl.theory.problem import TheoryProblem
+
+        drawn = isinstance(problem, TheoryProblem) and problem.measuring.drift == "drawn"
+        return {"quotient": "y is drawn as in the measurement model, see --problem.drift"} if drawn else {}
+
+
+@dataclass(frozen=True)
+class FiniteSets(_QuotientSets):
     """Confidence sets in finite lists of candidates; exact enumeration."""
 
     paths: int = 256
@@ -61,21 +84,23 @@ class FiniteSets(_ConfidenceSets):
         from purectrl.theory.problem import TheoryProblem
 
         exact = isinstance(problem, TheoryProblem) and problem.finite is not None and problem.finite.exact
-        return {"paths": f"the values of {problem.name} are known exactly"} if exact else {}
+        more = {"paths": f"the values of {problem.name} are known exactly"} if exact else {}
+        return {**super().unused(problem, sampler), **more}
 
     def build(self, problem: Problem, budget: Budget, sampler: Sampler) -> "FiniteLearner":
         """The learner; `problem` must offer finite classes."""
-        from purectrl.theory.build import finite_learner, warn_if_truth_outside
+        from purectrl.theory.build import finite_learner, flow_step, warn_if_truth_outside
         from purectrl.theory.problem import TheoryProblem
 
         if not isinstance(problem, TheoryProblem) or problem.finite is None:
             raise _unsupported("finite-sets", "lists of candidate drifts and rewards", problem, "finite, lqr, ou")
         warn_if_truth_outside(problem, problem.finite)
-        return finite_learner(self, problem.finite, problem.noise_std, problem.spec.state_dim, budget.measurements)
+        noise, d = problem.noise_std, problem.spec.state_dim
+        return finite_learner(self, problem.finite, noise, d, budget.measurements, flow_step(self, problem))
 
 
 @dataclass(frozen=True)
-class _AscentSets(_ConfidenceSets):
+class _AscentSets(_QuotientSets):
     """What learners with closed-form fits and gradient ascent have in common."""
 
     paths: int = 64
@@ -86,10 +111,16 @@ class _AscentSets(_ConfidenceSets):
     """Steps of the gradient ascent."""
     plan_learning_rate: float = 0.05
     """Learning rate of the gradient ascent."""
+    audited: float = 0.0
+    """Share of the updates whose plan is searched again with four times as many starting points and steps."""
+    exploration: Exploration = "optimism"
+    """Which models are planned with. optimism: those of the sets with the largest value. greedy: the best fits. thompson:
+    random members of the sets."""
 
     def check(self) -> None:
         """Positive counts and rates."""
         super().check()
+        check_share(self.audited)
         check_counts(self, "paths", "iterations")
         check_counts(self, "num_restarts", most=1000)
         check_positive(self, "plan_learning_rate")
@@ -105,13 +136,14 @@ class LinearSets(_AscentSets):
 
     def build(self, problem: Problem, budget: Budget, sampler: Sampler) -> "ContinuousClassLearner":
         """The learner; `problem` must offer linear classes."""
-        from purectrl.theory.build import linear_learner
+        from purectrl.theory.build import flow_step, linear_learner
         from purectrl.theory.problem import TheoryProblem
 
         models = problem.continuous if isinstance(problem, TheoryProblem) else None
         if not isinstance(problem, TheoryProblem) or models is None or models.drifts is None:
             raise _unsupported("linear-sets", "linear classes of drifts and rewards", problem, "lqr, circle")
-        return linear_learner(self, models, problem.system, problem.steps, problem.noise_std, budget.measurements)
+        noise, step = problem.noise_std, flow_step(self, problem)
+        return linear_learner(self, models, problem.system, problem.steps, noise, budget.measurements, step)
 
 
 @dataclass(frozen=True)
@@ -124,7 +156,7 @@ class KernelSets(_AscentSets):
 
     def build(self, problem: Problem, budget: Budget, sampler: Sampler) -> "ContinuousClassLearner":
         """The learner; `problem` must offer kernel classes."""
-        from purectrl.theory.build import kernel_models, linear_learner
+        from purectrl.theory.build import flow_step, kernel_models, linear_learner
         from purectrl.theory.problem import TheoryProblem
 
         models = problem.continuous if isinstance(problem, TheoryProblem) else None
@@ -133,7 +165,8 @@ class KernelSets(_AscentSets):
                 "kernel-sets", "kernel classes of drifts and rewards", problem, "lqr with --problem.dimension 1"
             )
         found = kernel_models(models)
-        return linear_learner(self, found, problem.system, problem.steps, problem.noise_std, budget.measurements)
+        noise, step = problem.noise_std, flow_step(self, problem)
+        return linear_learner(self, found, problem.system, problem.steps, noise, budget.measurements, step)
 
 
 @dataclass(frozen=True)
@@ -148,7 +181,7 @@ class NeuralSets(_ConfidenceSets):
     learning_rate: float = 3e-3
     """Learning rate of the fit."""
     check_steps: int = 10
-    """Gradient steps of the fit per test of the excess loss."""
+    """Gradient steps of the fit per test of the excess loss, up to 128 measurements; then fewer, but at least 10."""
     update_steps: int = 1000
     """Gradient steps of the fit per update."""
     paths: int = 32
@@ -161,10 +194,16 @@ class NeuralSets(_ConfidenceSets):
     """Learning rate of the gradient ascent."""
     dual_learning_rate: float = 0.1
     """Growth of the multiplier of a violated confidence set, per step and radius."""
+    audited: float = 0.0
+    """Share of the updates whose plan is searched again with four times as many starting points and steps."""
+    exploration: Exploration = "optimism"
+    """Which models are planned with. optimism: those of the sets with the largest value. greedy: the best fits. thompson:
+    random members of the sets."""
 
     def check(self) -> None:
         """Positive counts and rates."""
         super().check()
+        check_share(self.audited)
         check_counts(self, "width", "check_steps", "update_steps", "paths", "iterations")
         check_counts(self, "num_restarts", most=1000)
         check_positive(self, "learning_rate", "plan_learning_rate", "dual_learning_rate")
