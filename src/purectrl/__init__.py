@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from purectrl import algorithms, core, problems
     from purectrl.algorithms import (
+        alignprop,
         best_of_n,
         ddpo,
         deep_pilco,
@@ -98,6 +99,7 @@ __all__ = [
     "Update",
     "__version__",
     "algorithms",
+    "alignprop",
     "best_of_n",
     "core",
     "ddpo",

@@ -19,6 +19,7 @@
     SEIKO                           final                    K growing batches                reward model, fine-tuning
     PURE_SEIKO (Algorithm 4)        m times, P(iT/m) ∝ λ^i   K growing batches                reward model, fine-tuning
     DRaFT-K                         final                    K growing batches                reward model, last K steps
+    AlignProp                       final                    K growing batches                reward model, random K
     DDPO, GRPO                      final                    equal batches                    policy gradient on the chain
     best-of-n                       final                    equal batches                    likelihood of the best
 
@@ -34,8 +35,18 @@ from purectrl.core.errors import InputError, choose
 from purectrl.core.output_rules import LastPolicy
 from purectrl.core.problem import Problem
 from purectrl.core.references import is_reference, load_reference
-from purectrl.core.samplers import Final, Geometric, MaxDeterminant, PacedWindows, Sampler, Uniform, Windows
-from purectrl.core.schedules import DoublingBatches, EqualBatches, Every, GrowingBatches, OnExcessLoss, Schedule
+from purectrl.core.samplers import MaxDeterminant, PacedWindows, Sampler, Uniform, Windows
+from purectrl.core.schedules import DoublingBatches, EqualBatches, Every, OnExcessLoss, Schedule
+from purectrl.diffusion.fine_tuners import (
+    STABLE_DIFFUSION_PRESETS,
+    alignprop,
+    best_of_n,
+    ddpo,
+    draft,
+    grpo,
+    pure_seiko,
+    seiko,
+)
 
 
 class LearnerEntry(NamedTuple):
@@ -234,70 +245,6 @@ def random(problem: Problem | None = None) -> Algorithm:
     return Algorithm(Uniform(m=10), Every(), RandomControl(), LastPolicy(), "random")
 
 
-def _fine_tuning(problem: Problem | None, sampler: Sampler, name: str) -> Algorithm:
-    from purectrl.diffusion.settings import FinetuneSettings, RewardModelSettings, Seiko
-
-    learner = Seiko()  # the paper's table
-    if problem is not None and problem.name == "digits":
-        finetune = FinetuneSettings(
-            iterations=35, batch_size=32, learning_rate=3e-4, initial_learning_rate=3e-3, alpha=2e-3, beta=5e-4
-        )
-        learner = Seiko(RewardModelSettings(bonus_scale=0.1), finetune)
-    elif problem is not None and problem.name == "taste":
-        linear = RewardModelSettings(fit="ridge", loss="mse", bonus_scale=0.05)
-        finetune = FinetuneSettings(
-            iterations=25, batch_size=32, learning_rate=3e-4, initial_learning_rate=3e-3, alpha=1e-2, beta=2.5e-3
-        )
-        learner = Seiko(linear, finetune)
-    return Algorithm(sampler, GrowingBatches(), learner, LastPolicy(), name)
-
-
-def seiko(problem: Problem | None = None) -> Algorithm:
-    """SEIKO: reward measured on final images, optimistic fine-tuning of a diffusion model."""
-    return _fine_tuning(problem, Final(), "seiko")
-
-
-def pure_seiko(problem: Problem | None = None) -> Algorithm:
-    """PURE_SEIKO, Algorithm 4: the same learner, m measurements along each trajectory."""
-    return _fine_tuning(problem, Geometric(m=4, lam=6.0), "pure-seiko")
-
-
-def draft(problem: Problem | None = None) -> Algorithm:
-    """DRaFT-K: backpropagation through the last K steps, of a differentiable reward, otherwise of a reward model."""
-    differentiable = getattr(problem, "reward_gradient", None) is not None
-    values = {
-        "learner.gradient": "reward" if differentiable else "model",
-        "learner.reward_model.uncertainty": "greedy",
-        "learner.finetune.max_backprop_steps": 1,
-        "learner.finetune.alpha": 0.0,
-        "learner.finetune.beta": 0.0,
-    }
-    # q gets no gradient through the last steps
-    base = _fine_tuning(problem, Final(), "draft").with_settings({"learner.finetune.initial_learning_rate": 0.0})
-    return base.with_settings(values)
-
-
-def _on_chain(name: str, learner: Callable[[Any], LearnerSettings]) -> Algorithm:
-    from purectrl.diffusion.settings import Chain
-
-    return Algorithm(Final(), EqualBatches(size=320, initial=0, update="after"), learner(Chain), LastPolicy(), name)
-
-
-def ddpo(problem: Problem | None = None) -> Algorithm:
-    """DDPO: policy gradient on the denoising chain, importance-weighted and clipped."""
-    return _on_chain("ddpo", lambda chain: chain())
-
-
-def grpo(problem: Problem | None = None) -> Algorithm:
-    """GRPO on the denoising chain: rewards standardised within a group, divergence from the pretrained model."""
-    return _on_chain("grpo", lambda chain: chain(baseline="group", alpha=1e-3))
-
-
-def best_of_n(problem: Problem | None = None) -> Algorithm:
-    """Best-of-n with distillation: the likelihood of the best of n trajectories is raised."""
-    return _on_chain("best-of-n", lambda chain: chain(objective="likelihood", baseline="best", best_of=4))
-
-
 class AlgorithmEntry(NamedTuple):
     """A named algorithm."""
 
@@ -330,6 +277,7 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "seiko": AlgorithmEntry(seiko, ("seiko",)),
     "pure-seiko": AlgorithmEntry(pure_seiko, ("seiko",)),
     "draft": AlgorithmEntry(draft, ("seiko",)),
+    "alignprop": AlgorithmEntry(alignprop, ("seiko",)),
     "ddpo": AlgorithmEntry(ddpo, ("chain",)),
     "grpo": AlgorithmEntry(grpo, ("chain",)),
     "best-of-n": AlgorithmEntry(best_of_n, ("chain",)),
@@ -348,37 +296,9 @@ class Preset(NamedTuple):
     """Values by path."""
 
 
-_STABLE_DIFFUSION = {
-    "learner.reward_model.loss": "mse",
-    "learner.finetune.chunk_size": 8,
-    "learner.finetune.chunk_trial": True,
-    "learner.finetune.checkpointing": True,
-}
-
 PRESETS: dict[str, dict[str, Preset]] = {
     "stable-diffusion": {
-        "released": Preset(
-            "the settings of the released code, which explain the paper's hours",
-            ("seiko",),
-            {
-                **_STABLE_DIFFUSION,
-                "learner.reward_model.bonus_scale": 0.07,
-                "learner.finetune.iterations": 10,
-                "learner.finetune.batch_size": 32,
-                "learner.finetune.learning_rate": 1e-3,
-                "learner.finetune.learning_rate_schedule": "constant",
-                "learner.finetune.weight_decay": 0.1,
-                "learner.finetune.adam_beta2": 0.999,
-                "learner.finetune.gradient_clip": 5.0,
-                "learner.finetune.alpha": 6e-6,
-                "learner.finetune.beta": 5.5e-5,
-            },
-        ),
-        "paper": Preset(
-            "the paper's table, read literally: 100 iterations of 128 trajectories, β = 0.01 per nat",
-            ("seiko",),
-            _STABLE_DIFFUSION,
-        ),
+        name: Preset(about, ("seiko",), settings) for name, (about, settings) in STABLE_DIFFUSION_PRESETS.items()
     },
 }
 """Presets by problem and name; the first of a problem is its default. A new preset is an entry here."""

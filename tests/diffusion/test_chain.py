@@ -1,6 +1,7 @@
 """The denoising chain as a policy: the gradient estimator against the exact gradient, importance weights, replays."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from purectrl.core.output_rules import LastPolicy
 from purectrl.core.samplers import Final
 from purectrl.core.schedules import EqualBatches, Targets
 from purectrl.diffusion.chain import ChainLearner, PathBatch, advantages, log_ratio, path_batches, replay, step_loss
+from purectrl.diffusion.finetune import sample_truncation
 from purectrl.diffusion.models import GuidedDiffusion, equal, trainable_copy
 from purectrl.diffusion.process import torch_generator
 from purectrl.diffusion.rollout import DenoisingRollout
@@ -191,15 +193,16 @@ def test_learning_raises_the_reward_of_a_known_problem(settings):
     assert means[-1] > means[0] + 0.1
 
 
-NEW = ("draft", "ddpo", "grpo", "best-of-n")
+NEW = ("draft", "alignprop", "ddpo", "grpo", "best-of-n")
 
 
 @pytest.mark.parametrize("name", NEW)
 def test_every_fine_tuner_charges_the_same_ledger(name):
     where = digits(lambda images, conditions: images.mean((1, 2, 3)), denoising_steps=3, eval_images=2)
     algorithm = named(name, where)
-    small = {"schedule.size": 4} if name != "draft" else {"schedule.updates": 2, "learner.finetune.iterations": 1}
-    if name == "draft":
+    small = {"schedule.size": 4}
+    if name in ("draft", "alignprop"):
+        small = {"schedule.updates": 2, "learner.finetune.iterations": 1}
         small |= {"learner.reward_model.steps": 2, "learner.finetune.batch_size": 2}
     algorithm = algorithm.with_settings(small)
     loop = algorithm.build(where, Budget(8))
@@ -208,6 +211,17 @@ def test_every_fine_tuner_charges_the_same_ledger(name):
     assert sum(line["queries"] for line in lines) == 8
     assert all(line["network_evaluations"] > 3 * line["episodes"] for line in lines)
     assert ALGORITHMS[name].about.endswith(".")
+
+
+def test_alignprop_is_draft_whose_number_of_steps_is_drawn():
+    where = digits(lambda images, conditions: images.mean((1, 2, 3)), denoising_steps=3, eval_images=2)
+    drawn, fixed = named("alignprop", where), named("draft", where)
+    assert drawn.with_settings({"learner.finetune.max_backprop_steps": 1}).learner == fixed.learner
+    generator = torch.Generator().manual_seed(0)
+    lengths = Counter(3 - sample_truncation(drawn.learner.finetune, 3, generator) for _ in range(600))
+    assert sorted(lengths) == [1, 2, 3]
+    assert all(150 < count < 250 for count in lengths.values()), "four standard deviations are 46"
+    assert {3 - sample_truncation(fixed.learner.finetune, 3, generator) for _ in range(20)} == {1}
 
 
 def bright(images, conditions):

@@ -54,7 +54,7 @@ def trajectories(count: int, key: Key) -> dict[str, Tensor]:
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
-def _chosen(arm: str, images: dict[str, Tensor], n: int, key: Key) -> Tensor:
+def chosen_images(arm: str, images: dict[str, Tensor], n: int, key: Key) -> Tensor:
     """The labelled images of an arm, repeated ones as often as they are labelled [labels, 1, 16, 16]."""
     if arm in ("finals", "more-finals"):
         return images["x_t"][: n if arm == "finals" else 4 * n, -1]
@@ -73,8 +73,8 @@ def alignment(reward: str, n: int, noise: float, preferences: int) -> dict[str, 
     key = Key.from_seed(0).child("alignment")
     images, shape = trajectories(4 * n, key.child("train")), REWARDS[reward]
     tested = trajectories(TESTED, key.child("test"))["x_t"][:, -1].clone().requires_grad_()
-    labelled = {arm: _chosen(arm, images, n, key.child("times")) for arm in ARMS}
-    features = {arm: _features(chosen) for arm, chosen in labelled.items()}
+    labelled = {arm: chosen_images(arm, images, n, key.child("times")) for arm in ARMS}
+    features = {arm: constant_and_embedding(chosen) for arm, chosen in labelled.items()}
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for number in range(preferences):
         taste = Taste(number, 0.0)
@@ -91,7 +91,7 @@ def alignment(reward: str, n: int, noise: float, preferences: int) -> dict[str, 
 
 
 @torch.no_grad()
-def _features(images: Tensor) -> Tensor:
+def constant_and_embedding(images: Tensor) -> Tensor:
     """Embeddings and the constant 1 [n, d]."""
     embedded = torch.cat([embedding()(part) for part in images.split(512)]).double()
     return torch.cat([embedded, torch.ones(len(embedded), 1, dtype=torch.float64)], dim=1)
