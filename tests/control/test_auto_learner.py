@@ -278,7 +278,7 @@ def test_with_a_learned_reward_a_policy_that_is_not_good_is_given_more_data(lear
 
 
 def test_a_champion_whose_promise_is_broken_is_measured_again_with_ever_more_episodes(learner, monkeypatch):
-    """The run goes on, and the next update needs 1, 2, 4, … new episodes."""
+    """The run goes on for some updates, and the next update needs 1, 2, 4, … new episodes."""
     state = state_of(learner, champion_return=0.7, champion_episodes=1, champion_error=0.3, good=True)
     plan = planned(learner, [0.9, 0.9], [0.9, 0.9])
     promises(learner, monkeypatch, 0.7, 0.4)
@@ -288,8 +288,13 @@ def test_a_champion_whose_promise_is_broken_is_measured_again_with_ever_more_epi
         assert "its return is not understood" in state.decision
         due = [learner.excess_loss(state, data(n), Key.from_seed(0))[0].drift >= 1 for n in range(1, 6)]
         assert due == [n >= episodes for n in range(1, 6)]
-    understood = learner._decide(state._replace(champion_error=0.01), plan, first=False)
+    understood = learner._decide(state._replace(champion_error=0.01, refused=0), plan, first=False)
     assert learner.finished(understood)
+    assert learner.finished(
+        learner._decide(state, plan, first=False)
+    )  # seven more episodes have predicted nothing better
+    low = planned(learner, [0.3, 0.3], [0.3, 0.3])
+    assert not learner.finished(learner._decide(state._replace(good=False, stalled=0), low, first=False))
 
 
 def test_an_update_waits_until_the_data_have_grown(learner, monkeypatch):

@@ -21,8 +21,9 @@ from purectrl.control.policy import Actor, BehaviorPolicy
 from purectrl.control.regression import (
     Networks,
     RegressionLoss,
-    mean_and_std,
+    centre_and_scale,
     regression_data,
+    robust_scale,
     root_mean_square,
 )
 from purectrl.control.settings import FitSettings
@@ -70,7 +71,7 @@ def test_drift_and_reward_of_an_environment_are_found_from_measurements():
     kept = np.setdiff1d(np.arange(n), fresh)
     for targets, outputs, allowed in ((data.y, 3, 0.08), (data.r, 1, 0.02)):
         start = networks(outputs).rescale(
-            *map(jnp.asarray, (*mean_and_std(data.x[kept]), root_mean_square(targets[kept])))
+            *map(jnp.asarray, (*centre_and_scale(data.x[kept]), root_mean_square(targets[kept])))
         )
         rows = data.x[kept], data.u[kept], targets[kept], np.int32(len(kept))
         fitted, loss = fit_ensemble(RegressionLoss(64), start, jax.random.key(0), rows, 1500, 3e-3, 1e-4)
@@ -89,8 +90,21 @@ def test_a_step_of_euler_undoes_the_quotient():
 
 def test_a_constant_coordinate_is_not_scaled():
     data = np.array([[2.0, 5.0, 0.0], [4.0, 5.0, 0.0]])
-    assert mean_and_std(data)[1].tolist() == [1.0, 1.0, 1.0]
+    assert centre_and_scale(data)[1].tolist() == [1.0, 1.0, 1.0]
     assert root_mean_square(data).tolist() == pytest.approx([np.sqrt(10), 5.0, 1.0])
+
+
+def test_outliers_hardly_change_the_scale_of_the_others():
+    usual = np.random.default_rng(0).normal(size=(1000, 1)) * [[1.0, 50.0]]
+    fast = np.concatenate([usual, 40 * usual[:60]])
+    scale = robust_scale(usual)
+    assert scale == pytest.approx(
+        [0.85, 43], rel=0.1
+    )  # the root mean square of a normal variable clipped at its 0.9 quantile
+    assert robust_scale(fast) == pytest.approx(np.maximum(scale, 0.1 * np.sqrt((fast**2).mean(axis=0))), rel=0.25)
+    assert root_mean_square(fast)[0] > 8
+    # rare large values are not lost
+    assert robust_scale(np.array([[0.0]] * 99 + [[10.0]])).tolist() == pytest.approx([0.1])
 
 
 def test_drifts_that_were_not_measured_are_difference_quotients():

@@ -1,5 +1,7 @@
 """Updates that are finite and wrong are detected; healthy ones pass."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,9 @@ from purectrl.control.mechanical import MechanicalDynamics, zero_acceleration_ba
 from purectrl.control.networks import Layer, glorot
 from purectrl.control.policy import Actor, Critic
 from purectrl.control.settings import FitSettings, PlanSettings
-from purectrl.control.trajectories import error_scale, mean_loss, scales, sequences, window_starts
+from purectrl.control.trajectories import Pairs, error_scale, mean_loss, scales, sequences, window_starts
+from purectrl.core.keys import Key
+from purectrl.core.schedules import Targets
 
 FIT = FitSettings(sequence_length=3, batch_size=32, max_gap=0.15)
 DYNAMICS = MechanicalDynamics(cart(), FIT, 160, 0.1, midpoint, Ensemble.random, 2, 16)
@@ -38,9 +42,9 @@ def data():
 def fitted(data):
     """An ensemble before and after a fit, and a fit with a learning rate that is larger by a factor."""
     start = Ensemble.random(np.random.default_rng(0), cart(), 2, (16, 16)).rescale(
-        *map(jnp.asarray, scales(cart(), data, FIT.max_gap))
+        *map(jnp.asarray, scales(cart(), data, Pairs(FIT.max_gap)))
     )
-    rows = sequences(data, FIT.sequence_length, FIT.max_gap, data.t.size)
+    rows = sequences(data, FIT.sequence_length, Pairs(FIT.max_gap), data.t.size)
     train = lambda model, more=1, steps=200: fit_ensemble(  # noqa: E731
         OBJECTIVE, model, jax.random.key(0), rows, steps, more * 3e-3, more * 1e-4
     )[0]
@@ -64,7 +68,7 @@ def test_the_baseline_knows_that_positions_move_with_velocities(data, fitted):
 def test_wrong_weights_are_detected(data, fitted, factor):
     """An exploding drift; a drift in the wrong direction, which is finite and of the right size."""
     _, good, _ = fitted
-    starts = window_starts(data, FIT.sequence_length, FIT.max_gap)
+    starts = window_starts(data, FIT.sequence_length, Pairs(FIT.max_gap))
     loss = mean_loss(OBJECTIVE, good, error_scale(OBJECTIVE, good), data, starts)
     wrong = DYNAMICS.check_fit(good, times(factor, good), data)
     assert wrong.startswith(f"the fit of the model diverged (loss {loss:.3g} before it, ")
@@ -178,3 +182,15 @@ def test_the_relative_weight_norm_is_one_for_new_networks_and_that_of_the_worst_
     assert relative_weight_norm(layers) == pytest.approx(1.0, abs=0.15)
     worse = (layers[0], Layer(7 * layers[1].weight, layers[1].bias), layers[2])
     assert relative_weight_norm(worse) == pytest.approx(7 * relative_weight_norm(layers[1:2]), rel=1e-6)
+
+
+def test_a_fit_anew_does_not_depend_on_the_networks_before(data):
+    few = replace(FIT, gradient_matching_steps=0, finetune_steps=5)
+    anew, warm = (replace(DYNAMICS, settings=few, refit=refit) for refit in (True, False))
+    starts = [anew.init(Key.from_seed(seed)) for seed in (0, 1)]
+    fit = lambda dynamics: [  # noqa: E731
+        dynamics.fit(start, data, Targets.DRIFT, False, Key.from_seed(2)).model.layers for start in starts
+    ]
+    equal = lambda one, other: all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))  # noqa: E731
+    assert equal(*fit(anew))
+    assert not equal(*fit(warm))

@@ -12,6 +12,7 @@ from purectrl.control.fit import fit_ensemble
 from purectrl.control.integrate import midpoint
 from purectrl.control.networks import Layer, mlp
 from purectrl.control.trajectories import (
+    Pairs,
     TrajectoryLoss,
     evidence_loss,
     noise_loss,
@@ -182,16 +183,16 @@ def swings():
 def test_a_fit_explains_trajectories_that_it_has_not_seen(family, swings):
     seen, unseen = swings
     model = family.random(np.random.default_rng(0), pendulum(), 2, (32, 32))
-    model = model.rescale(*map(jnp.asarray, scales(pendulum(), seen, 0.15)))
+    model = model.rescale(*map(jnp.asarray, scales(pendulum(), seen, Pairs(0.15))))
     objective = TrajectoryLoss(midpoint, sequence_length=4, batch_size=32, step=0.1)
 
     def held_out(model):
-        data = sequences(unseen, 4, 0.15, 320)
+        data = sequences(unseen, 4, Pairs(0.15), 320)
         at = data.starts[: data.size] + np.arange(4)[:, None]
         arrays = (np.broadcast_to(a[at][:, None], (4, 2, at.shape[1], a.shape[-1])) for a in data[:3])
         return trajectory_loss(objective, model, *arrays) / 2
 
-    fitted, _ = fit_ensemble(objective, model, jax.random.key(0), sequences(seen, 4, 0.15, 320), 400, 5e-3, 1e-4)
+    fitted, _ = fit_ensemble(objective, model, jax.random.key(0), sequences(seen, 4, Pairs(0.15), 320), 400, 5e-3, 1e-4)
     assert held_out(fitted) < held_out(model) / 20
 
 
@@ -218,8 +219,8 @@ def test_the_noise_of_measurements_is_learned():
     error = std * np.random.default_rng(1).normal(size=seen.x.shape)
     noisy = Measurements(seen.t, (seen.x + error).astype(np.float32), seen.u)
     model = learned_noise(Ensemble.random)(np.random.default_rng(0), cart(), 2, (16,))
-    model = model.rescale(*map(jnp.asarray, scales(cart(), noisy, 0.15)))
-    data = sequences(noisy, length=2, max_gap=0.15, capacity=1000)
+    model = model.rescale(*map(jnp.asarray, scales(cart(), noisy, Pairs(0.15))))
+    data = sequences(noisy, length=2, pairs=Pairs(0.15), capacity=1000)
     fitted, _ = fit_ensemble(TrajectoryLoss(midpoint, 2, 128, 0.1), model, jax.random.key(0), data, 600, 5e-3, 1e-4)
     flow = jax.vmap(jax.scipy.linalg.expm)(np.diff(seen.t).reshape(-1, 1, 1) * np.array([[0, 1], [SPRING, DAMPING]]))
     expected = np.sqrt(std**2 + (flow**2 @ std**2).mean(axis=0))

@@ -135,8 +135,9 @@ def test_a_decision_begins_at_the_last_plan_moved_on_by_a_step():
 
 def test_the_first_controls_are_random_smooth_and_within_limits():
     held = policy(ReplanSettings(horizon=3, population=8, elites=2), trained=0.0)
+    decide = jax.jit(lambda memory, x, t: held.decide(memory, x, t))
     drawn = [
-        [float(held.decide(held.begin(jax.random.key(seed)), jnp.zeros(1), k * PERIOD)[0][0]) for k in range(20)]
+        [float(decide(held.begin(jax.random.key(seed)), jnp.zeros(1), k * PERIOD)[0][0]) for k in range(20)]
         for seed in (0, 1)
     ]
     assert not np.allclose(*drawn)

@@ -11,9 +11,10 @@ from linear_cart import DAMPING, FORCE, SPRING, cart, measured, rows
 from purectrl.control.ensembles import Ensemble
 from purectrl.control.fit import fit_ensemble
 from purectrl.control.integrate import midpoint, midpoint_in
-from purectrl.control.trajectories import TrajectoryLoss, scales, sequences, trajectory_loss
+from purectrl.control.trajectories import Pairs, TrajectoryLoss, scales, sequences, trajectory_loss, window_starts
 from purectrl.core import InputError, Measurements
 from purectrl.systems.acrobot import acrobot
+from purectrl.systems.pendulum import pendulum
 
 SMALL = (16, 16, 16)
 
@@ -60,7 +61,7 @@ def test_sub_sequences_are_all_and_only_those_without_a_long_gap():
     t = np.cumsum(generator.choice([0.1, 0.5], (4, 30), p=[0.8, 0.2]), axis=1)
     seen = Measurements(t, np.arange(240.0).reshape(4, 30, 2), np.zeros((4, 30, 1)))
     for length in (2, 3, 5):
-        found = sequences(seen, length, max_gap=0.15, capacity=150)
+        found = sequences(seen, length, Pairs(0.15), capacity=150)
         expected = [
             30 * episode + i
             for episode in range(4)
@@ -74,7 +75,7 @@ def test_sub_sequences_are_all_and_only_those_without_a_long_gap():
 def test_measurements_without_neighbours_are_refused():
     seen = Measurements(np.arange(5.0)[None], np.zeros((1, 5, 2)), np.zeros((1, 5, 1)))
     with pytest.raises(InputError, match=r"max_gap: no 2 consecutive measurements lie within 0\.15 s"):
-        sequences(seen, length=2, max_gap=0.15, capacity=5)
+        sequences(seen, 2, Pairs(0.15), capacity=5)
 
 
 def test_scales_are_those_of_the_data_and_outliers_do_not_matter():
@@ -82,7 +83,7 @@ def test_scales_are_those_of_the_data_and_outliers_do_not_matter():
     x = np.zeros((2, 100, 2))
     x[..., 1] = 3.0 * t  # an acceleration of 3
     x[0, 50, 0] = 1e6
-    features, accelerations = scales(cart(), Measurements(t, x, np.zeros((2, 100, 1))), max_gap=0.15)
+    features, accelerations = scales(cart(), Measurements(t, x, np.zeros((2, 100, 1))), Pairs(0.15))
     assert accelerations == pytest.approx([3.0], rel=1e-3)
     assert features[0] == pytest.approx(0.3)
     assert features[1] == pytest.approx(np.sqrt((x[..., 1] ** 2).mean()), rel=0.02)
@@ -92,8 +93,8 @@ def test_scales_are_those_of_the_data_and_outliers_do_not_matter():
 def fitted():
     """Gradient matching on irregular, exact measurements of the linear cart."""
     seen = measured(cart(), episodes=12, m=25, generator=np.random.default_rng(0))
-    model = ensemble(cart(), members=2).rescale(*map(jnp.asarray, scales(cart(), seen, 0.15)))
-    data = sequences(seen, length=2, max_gap=0.15, capacity=400)
+    model = ensemble(cart(), members=2).rescale(*map(jnp.asarray, scales(cart(), seen, Pairs(0.15))))
+    data = sequences(seen, 2, Pairs(0.15), capacity=400)
     objective = TrajectoryLoss(midpoint, sequence_length=2, batch_size=64, step=0.1)
     return model, data, fit_ensemble(objective, model, jax.random.key(0), data, 1500, 5e-3, 1e-4)
 
@@ -141,6 +142,37 @@ def test_the_truth_has_no_loss_on_exact_trajectories():
 def test_a_time_that_was_measured_twice_does_not_change_the_scales():
     seen = measured(cart(), 3, 20, np.random.default_rng(0))
     twice = [np.repeat(array, 1 + (np.arange(20) == 7), axis=1) for array in (seen.t, seen.x, seen.u)]
-    once, again = scales(cart(), seen, 0.15), scales(cart(), Measurements(*twice), 0.15)
+    once, again = scales(cart(), seen, Pairs(0.15)), scales(cart(), Measurements(*twice), Pairs(0.15))
     assert np.isfinite(again[1]).all()
     assert np.array_equal(once[1], again[1])
+
+
+def spinning(velocities, gap=0.05):
+    """One episode [1, m] of an angle with these velocities, measured every `gap` seconds."""
+    v = np.asarray(velocities, float)
+    x = np.stack([np.cumsum(v) * gap, v], axis=-1)[None]
+    return Measurements(np.arange(len(v))[None] * gap, x, np.zeros((1, len(v), 1)))
+
+
+def test_pairs_between_which_an_angle_turns_too_far_are_left_out():
+    seen = spinning([1.0] * 20 + [30.0] * 5)
+    pairs = Pairs(0.15, (True,), max_turn=0.5)
+    data = sequences(seen, 2, pairs, capacity=30)
+    assert sorted(np.asarray(data.starts)[: int(data.size)].tolist()) == list(range(19))
+    # the features of fast measurements do not count, either
+    features, _ = scales(pendulum(), seen, pairs)
+    assert features[2] == pytest.approx(1.0, rel=0.2)
+    assert len(window_starts(seen, 2, Pairs(0.15))) == 24  # without a limit
+
+
+def test_a_position_that_is_no_angle_may_move_fast():
+    seen = spinning([1.0] * 20 + [30.0] * 5)
+    assert np.isfinite(Pairs(0.15, (False,), max_turn=0.5).gaps(seen)).sum() == 24
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=3, max_size=30))
+@settings(deadline=None, max_examples=50)
+def test_at_least_half_of_the_pairs_are_kept(velocities):
+    seen = spinning(velocities)
+    kept = np.isfinite(Pairs(0.15, (True,), max_turn=0.5).gaps(seen)).sum()
+    assert 2 * kept >= len(velocities) - 1

@@ -16,6 +16,9 @@ from purectrl.core.problem import Problem
 from purectrl.core.samplers import PacedWindows, Sampler, Snapped
 from purectrl.systems.spec import StateProblem
 
+MAX_TURN = 1.0
+"""Measurements between which an angle turns further, in radians, are not fitted: an arm that was once driven fast would
+spoil the model of slow motions."""
 LONGEST_TEST = 1000
 """The largest number of steps of an imagined episode of a problem in discrete time."""
 
@@ -60,7 +63,7 @@ def _ensemble(settings: Auto, problem: StateProblem, budget: Budget, sampler: Sa
     size = model.ensemble_size, model.width
     if spec.mechanics is not None:
         parts = spec.mechanics, fit, budget.measurements, first_step, midpoint, TanhEnsemble.random
-        return MechanicalDynamics(*parts, *size, depth=2)
+        return MechanicalDynamics(*parts, *size, depth=2, max_turn=MAX_TURN, refit=True)
     # Euler's method inverts the difference quotient over one step
     integrate = euler if problem.time_grid is not None or not spec.drift_measured else midpoint
     episodes = spec.most_episodes(budget.measurements, sampler.m)

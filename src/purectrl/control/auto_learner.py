@@ -71,7 +71,8 @@ FIRST_PER_INPUT = 50
 controls only show how they end."""
 MOST_REFUSED, MOST_REFUSED_LEARNED = 3, 6
 """The run ends after this many updates in a row without a better policy, if the champion's promise is kept: with a known and
-with a learned reward. Each of them has twice the new data of the one before."""
+with a learned reward. Each of them has twice the new data of the one before. One update later it also ends if the promise is
+not kept, unless imagined episodes of the champion end far from the highest reward."""
 STALLED = 3
 """Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
 
@@ -320,7 +321,8 @@ class AutoLearner:
         reason = "no better policy is predicted" if gain <= slack else "the new policy is worse in one member"
         unsure = far or (not good and self.spec.reward is None)  # a better policy may hide behind the learned reward
         most = MOST_REFUSED if self.spec.reward is not None else MOST_REFUSED_LEARNED
-        if agrees and (not unsure or champion.refused >= most):
+        tried = champion.refused > most and not far  # ever more data have predicted nothing better
+        if tried or (agrees and (not unsure or champion.refused >= most)):
             if gain <= slack and far:
                 reason += ", also from untrained networks on: the planner is the bottleneck, not the data"
                 warnings.warn(reason, PlanningWarning, stacklevel=2)

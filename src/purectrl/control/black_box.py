@@ -29,14 +29,14 @@ from purectrl.control.imagination import Region, mixture
 from purectrl.control.integrate import Integrator, euler
 from purectrl.control.mechanical import LEARNING_RATE_DECAY, NO_LIMIT
 from purectrl.control.regression import (
-    CONSTANT,
     SMALLEST_REWARD,
     Networks,
     RegressionData,
     RegressionLoss,
-    mean_and_std,
+    centre_and_scale,
     mean_loss,
     regression_data,
+    robust_scale,
     root_mean_square,
 )
 from purectrl.control.settings import FitSettings
@@ -49,6 +49,8 @@ from purectrl.core.schedules import Targets
 from purectrl.systems.compiled import jax_key
 from purectrl.systems.spec import StateSpec
 
+DRIFT_HUBER = 0.3
+"""Errors of the drift larger than this, in units of its robust scale, count linearly."""
 MOST = 0.95
 """The quantile of measured rewards whose distance from the largest one limits imagined rewards."""
 MARGIN = 1.3
@@ -205,9 +207,10 @@ class BlackBoxDynamics:
     width: int = 128
 
     @property
-    def objective(self) -> RegressionLoss:
-        """The loss of a measurement."""
-        return RegressionLoss(self.settings.batch_size)
+    def objectives(self) -> dict[str, RegressionLoss]:
+        """The loss of a measurement, of drift and reward."""
+        rows = self.settings.batch_size
+        return {"rates": RegressionLoss(rows, huber=DRIFT_HUBER), "rewards": RegressionLoss(rows)}
 
     def init(self, key: Key) -> BlackBoxModel:
         """Untrained networks."""
@@ -228,17 +231,19 @@ class BlackBoxDynamics:
         """Regresses the measured drifts, and the measured rewards unless the reward is known."""
         data = self._data(seen)
         n, settings = int(data.size), self.settings
-        features = mean_and_std(np.asarray(self.spec.featurize(jnp.asarray(data.x[:n]))))
+        features = centre_and_scale(np.asarray(self.spec.featurize(jnp.asarray(data.x[:n]))))
         steps = settings.steps if first else settings.finetune_steps
         rates, last = settings.learning_rate, settings.learning_rate / LEARNING_RATE_DECAY
         rewarded, ending = self._rewards(seen, data)
 
         def fitted(networks: Networks, targets: np.ndarray, name: str) -> tuple[Networks, float]:
-            size = root_mean_square(targets[:n], SMALLEST_REWARD if name == "rewards" else CONSTANT)
+            known = targets[:n]
+            size = robust_scale(known) if name == "rates" else root_mean_square(known, SMALLEST_REWARD)
             units = [jnp.asarray(array) for array in (*features, size)]
             networks = networks.adapt(*units) if first else networks.rescale(*units)
             rows = (data.x, data.u, targets, data.size) if name == "rates" else rewarded
-            networks, loss = fit_ensemble(self.objective, networks, jax_key(key.child(name)), rows, steps, rates, last)
+            objective, start = self.objectives[name], jax_key(key.child(name))
+            networks, loss = fit_ensemble(objective, networks, start, rows, steps, rates, last)
             return networks, float(loss)
 
         drift, rewards, info = model.rates, model.task.rewards, {}
@@ -311,10 +316,12 @@ class BlackBoxDynamics:
     def check_fit(self, before: BlackBoxModel, after: BlackBoxModel, seen: Measurements) -> str:
         """Compares the losses of drift and reward with those of the previous networks and of predicting zero."""
         data = self._data(seen)
-        pairs = [("drift", before.rates, after.rates, (data.x, data.u, data.y, data.size))]
+        objectives = self.objectives
+        pairs = [("drift", objectives["rates"], before.rates, after.rates, (data.x, data.u, data.y, data.size))]
         if isinstance(before.task.rewards, Networks) and isinstance(after.task.rewards, Networks):
-            pairs.append(("reward", before.task.rewards, after.task.rewards, self._rewards(seen, data)[0]))
-        for name, old, new, known in pairs:
+            networks = before.task.rewards, after.task.rewards
+            pairs.append(("reward", objectives["rewards"], *networks, self._rewards(seen, data)[0]))
+        for name, objective, old, new, known in pairs:
             if new is old:
                 continue
             if not finite(new):
@@ -323,7 +330,7 @@ class BlackBoxDynamics:
             zero = eqx.tree_at(lambda networks: networks.layers, new, jax.tree.map(jnp.zeros_like, new.layers))
             rows = subsample(np.arange(int(known[3])))
             arrays = [np.asarray(array)[rows] for array in known[:3]]
-            losses = (mean_loss(self.objective, networks, *arrays) for networks in (old, zero, new))
+            losses = (mean_loss(objective, networks, *arrays) for networks in (old, zero, new))
             if wrong := check_loss(name, *losses):
                 return wrong
         if not finite(after.task.ends):

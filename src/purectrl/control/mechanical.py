@@ -1,5 +1,6 @@
 """Dynamics of which dq/dt = v and the reward are known: networks for the accelerations, fitted to trajectories."""
 
+import math
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from purectrl.control.integrate import Integrator
 from purectrl.control.monitor import CusumMonitor, start_monitor, update_monitor
 from purectrl.control.settings import FitSettings
 from purectrl.control.trajectories import (
+    Pairs,
     TrajectoryLoss,
     error_scale,
     mean_loss,
@@ -54,6 +56,11 @@ class MechanicalDynamics:
         integrate: the integrator.
         make: the untrained model: (generator, system, members, hidden widths) -> model.
         members, width, depth: number of networks, units in each hidden layer, and number of these layers.
+
+    Other arguments:
+        max_turn: pairs of measurements between which an angle turns further, in radians, are left out; see `Pairs`.
+        refit: whether each fit begins with untrained networks. Networks that were fitted to misleading data before can stay
+            wrong, however many steps follow.
     """
 
     system: MechanicalSystem
@@ -65,6 +72,13 @@ class MechanicalDynamics:
     members: int = 10
     width: int = 200
     depth: int = 3
+    max_turn: float = math.inf
+    refit: bool = False
+
+    @property
+    def pairs(self) -> Pairs:
+        """Which neighbouring measurements are fitted."""
+        return Pairs(self.settings.max_gap, self.system.angles, self.max_turn)
 
     @property
     def objective(self) -> TrajectoryLoss:
@@ -78,12 +92,14 @@ class MechanicalDynamics:
     def fit(self, model: MechanicalEnsemble, seen: Measurements, which: Targets, first: bool, key: Key) -> Fit:
         """At the first update gradient matching, then at every update the likelihood of trajectories."""
         settings, objective = self.settings, self.objective
-        data = sequences(seen, objective.sequence_length, settings.max_gap, self.capacity)
-        model = model.rescale(*map(jnp.asarray, scales(self.system, seen, settings.max_gap)))
+        data = sequences(seen, objective.sequence_length, self.pairs, self.capacity)
+        if self.refit and not first:
+            model = self.init(key.child("networks"))
+        model = model.rescale(*map(jnp.asarray, scales(self.system, seen, self.pairs)))
         rate = settings.learning_rate
         if first and settings.gradient_matching_steps:
             matching = TrajectoryLoss(self.integrate, 2, MATCHING_BATCH_SIZE, self.step)
-            pairs = sequences(seen, 2, settings.max_gap, self.capacity)
+            pairs = sequences(seen, 2, self.pairs, self.capacity)
             steps = settings.gradient_matching_steps
             model, _ = fit_ensemble(matching, model, jax_key(key.child("match")), pairs, steps, rate, rate)
         steps = settings.steps if first else settings.finetune_steps
@@ -95,7 +111,7 @@ class MechanicalDynamics:
         """Compares the loss with those of the previous model and of zero acceleration."""
         if not finite(after):
             return "the fit of the model diverged (it contains numbers that are not finite)"
-        starts = subsample(window_starts(seen, self.settings.sequence_length, self.settings.max_gap))
+        starts = subsample(window_starts(seen, self.settings.sequence_length, self.pairs))
         scale = error_scale(self.objective, after)
         new, old, baseline = (
             mean_loss(self.objective, model, scale, seen, starts)
@@ -124,13 +140,13 @@ class MechanicalDynamics:
 
     def start_monitor(self, model: MechanicalEnsemble, seen: Measurements, first_new: int) -> CusumMonitor:
         """The monitor of a model that was just fitted to `seen`."""
-        return start_monitor(self.objective, model, seen, self.settings.max_gap, first_new)
+        return start_monitor(self.objective, model, seen, self.pairs, first_new)
 
     def update_monitor(
         self, model: MechanicalEnsemble, monitor: CusumMonitor, seen: Measurements
     ) -> list[CusumMonitor]:
         """The monitor after each episode of `seen`."""
-        return update_monitor(self.objective, model, monitor, seen, self.settings.max_gap)
+        return update_monitor(self.objective, model, monitor, seen, self.pairs)
 
 
 def zero_acceleration_baseline(model: MechanicalEnsemble) -> MechanicalEnsemble:

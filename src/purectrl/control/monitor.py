@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from purectrl.control.ensembles import MechanicalEnsemble
-from purectrl.control.trajectories import TrajectoryLoss, error_scale, mean_loss, subsample, window_starts
+from purectrl.control.trajectories import Pairs, TrajectoryLoss, error_scale, mean_loss, subsample, window_starts
 from purectrl.core.measurement import Measurements
 
 
@@ -62,7 +62,7 @@ class CusumMonitor(NamedTuple):
 
 
 def start_monitor(
-    objective: TrajectoryLoss, model: MechanicalEnsemble, seen: Measurements, max_gap: float, first_new: int
+    objective: TrajectoryLoss, model: MechanicalEnsemble, seen: Measurements, pairs: Pairs, first_new: int
 ) -> CusumMonitor:
     """The monitor of an ensemble that was just fitted to `seen`.
 
@@ -70,17 +70,17 @@ def start_monitor(
         first_new: the number of the first episode that the ensemble had not been fitted to before; the number of all
             episodes if none counts.
     """
-    starts = window_starts(seen, objective.sequence_length, max_gap)
+    starts = window_starts(seen, objective.sequence_length, pairs)
     newest = subsample(starts[starts[:, 0] >= first_new])
     level = mean_loss(objective, model, error_scale(objective, model), seen, newest)
     return CusumMonitor(level, fitted=seen.episodes)
 
 
 def update_monitor(
-    objective: TrajectoryLoss, model: MechanicalEnsemble, monitor: CusumMonitor, seen: Measurements, max_gap: float
+    objective: TrajectoryLoss, model: MechanicalEnsemble, monitor: CusumMonitor, seen: Measurements, pairs: Pairs
 ) -> list[CusumMonitor]:
     """The monitor after each episode of `seen`. One at a time, so that an episode has the same loss in any batch."""
-    starts, scale = window_starts(seen, objective.sequence_length, max_gap), error_scale(objective, model)
+    starts, scale = window_starts(seen, objective.sequence_length, pairs), error_scale(objective, model)
     found = []
     for episode in range(seen.episodes):
         own = starts[starts[:, 0] == episode] if monitor.level else np.empty((0, 2), int)  # no level, no use for a loss

@@ -23,6 +23,8 @@ MODERATE_UNIT = 30.0
 """Untrained networks absorb units up to this, or one over this."""
 SMALLEST_REWARD = 1e-30
 """Rewards whose root mean square is smaller are zero."""
+OUTLIERS, SMALLEST_SHARE = 0.9, 0.1
+"""The quantile beyond which sizes are clipped, and the least share of the root mean square that is left."""
 CONSTANT = 1e-6
 """A coordinate whose standard deviation is smaller is constant, and is not scaled."""
 
@@ -142,14 +144,30 @@ def regression_data(seen: Measurements, spec: StateSpec, capacity: int, max_gap:
     return RegressionData(pad(seen.x), pad(seen.u), pad(y), pad(r[..., None]), np.int32(used.sum()))
 
 
-def mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column of [n, c]; the latter is one for constant columns.
+def centre_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Median of each column of [n, c], and the `robust_scale` of the distances from it.
 
-    >>> [each.tolist() for each in mean_and_std(np.array([[1.0, 5.0], [3.0, 5.0]]))]
-    [[2.0, 5.0], [1.0, 1.0]]
+    >>> centre, scale = centre_and_scale(np.array([[1.0, 5.0], [3.0, 5.0], [2.0, 5.0]]))
+    >>> centre.tolist(), [round(float(one), 2) for one in scale]
+    ([2.0, 5.0], [0.82, 1.0])
     """
-    deviation = np.std(values, axis=0)
-    return np.mean(values, axis=0).astype(np.float32), _one_if_zero(deviation)
+    centre = np.median(values, axis=0)
+    return centre.astype(np.float32), robust_scale(values - centre)
+
+
+def robust_scale(values: np.ndarray) -> np.ndarray:
+    """The root mean square of each column of [n, c] without its outliers; one for columns of zeros.
+
+    Sizes beyond a quantile are clipped: a system that was once driven fast would otherwise make slow motions small. The
+    result is at least a tenth of the root mean square of all.
+
+    >>> robust_scale(np.array([[1.0], [-1.0]] * 50 + [[5.0]])).tolist()
+    [1.0]
+    """
+    sizes = np.abs(values)
+    clipped = np.minimum(sizes, np.quantile(sizes, OUTLIERS, axis=0))
+    size = np.sqrt(np.mean(np.square(values), axis=0))
+    return _one_if_zero(np.maximum(np.sqrt(np.mean(np.square(clipped), axis=0)), SMALLEST_SHARE * size))
 
 
 def root_mean_square(values: np.ndarray, smallest: float = CONSTANT) -> np.ndarray:

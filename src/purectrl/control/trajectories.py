@@ -17,6 +17,7 @@ measurement. For families without a prior the KL term is zero, and the ELBO is t
 """
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,6 +68,56 @@ class Sequences(NamedTuple):
     """How many of them there are."""
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Which neighbouring measurements of an episode a model is fitted to.
+
+    Main arguments:
+        max_gap: the longest time between them, in seconds.
+        angles: for each position, whether it is an angle.
+        max_turn: the furthest that an angle may turn between them, in radians. Where it turns further, one step of the
+            integrator is far off, and few such measurements spoil the fit elsewhere. At least half of the pairs are kept.
+
+    >>> t, x = np.array([[0.0, 0.1, 0.2, 0.3]]), np.array([[[0.0, 1.0], [0.1, 1.0], [0.2, 1.0], [1.1, 19.0]]])
+    >>> Pairs(max_gap=0.15, angles=(True,), max_turn=1.0).gaps(Measurements(t, x, np.zeros((1, 4, 1)))).round(3).tolist()
+    [[0.1, 0.1, inf, inf]]
+    """
+
+    max_gap: float
+    angles: tuple[bool, ...] = ()
+    max_turn: float = math.inf
+
+    @property
+    def limited(self) -> bool:
+        """Whether pairs are left out because an angle turns too far."""
+        return math.isfinite(self.max_turn) and any(self.angles)
+
+    def gaps(self, seen: Measurements) -> np.ndarray:
+        """Seconds from each measurement to the next one [episodes, m]; infinite if the two are no pair."""
+        gaps = time_gaps(seen)
+        gaps[gaps > self.max_gap] = np.inf
+        near = np.isfinite(gaps)
+        if self.limited and near.any():
+            turns = self._turns(seen, gaps)
+            gaps[turns > max(self.max_turn, np.median(turns[near]))] = np.inf
+        return gaps
+
+    def rows(self, seen: Measurements) -> np.ndarray:
+        """The measurements that a model is fitted to [episodes, m]: all, or those of a pair if pairs are left out."""
+        if not self.limited:
+            return seen.valid
+        begins = np.isfinite(self.gaps(seen))
+        ends = np.zeros_like(begins)
+        ends[:, 1:] = begins[:, :-1]
+        return begins | ends
+
+    def _turns(self, seen: Measurements, gaps: np.ndarray) -> np.ndarray:
+        """How far the fastest angle turns until the next measurement, by the larger of its two velocities."""
+        velocities = np.abs(seen.x[..., len(self.angles) :][..., np.array(self.angles)]).max(axis=-1)
+        after = np.concatenate([velocities[:, 1:], velocities[:, -1:]], axis=1)
+        return np.maximum(velocities, after) * np.where(np.isfinite(gaps), gaps, 0.0)
+
+
 def time_gaps(seen: Measurements) -> np.ndarray:
     """Seconds from each measurement to the next one of its episode [episodes, m]; infinite at the last.
 
@@ -80,8 +131,8 @@ def time_gaps(seen: Measurements) -> np.ndarray:
     return gaps
 
 
-def sequences(seen: Measurements, length: int, max_gap: float, capacity: int) -> Sequences:
-    """All runs of `length` measurements with no gap longer than `max_gap` between them.
+def sequences(seen: Measurements, length: int, pairs: Pairs, capacity: int) -> Sequences:
+    """All runs of `length` measurements of which neighbours are pairs.
 
     Main arguments:
         seen: the data, with any times.
@@ -89,12 +140,12 @@ def sequences(seen: Measurements, length: int, max_gap: float, capacity: int) ->
     """
     seen = seen.distinct()
     valid = seen.valid
+    linked = np.concatenate([np.isfinite(pairs.gaps(seen)[valid]), np.zeros(length, bool)])
     gaps = time_gaps(seen)[valid]
-    linked = np.concatenate([gaps <= max_gap, np.zeros(length, bool)])
     begins = np.flatnonzero(np.all([linked[i : i + len(gaps)] for i in range(length - 1)], axis=0))
     require(
         len(begins) > 0,
-        f"max_gap: no {length} consecutive measurements lie within {max_gap:g} s of each other; "
+        f"max_gap: no {length} consecutive measurements lie within {pairs.max_gap:g} s of each other; "
         "measure in windows, or allow a longer gap",
     )
     short = np.where(np.isfinite(gaps), gaps, 0.0)
@@ -111,12 +162,12 @@ def sequences(seen: Measurements, length: int, max_gap: float, capacity: int) ->
     )
 
 
-def scales(system: MechanicalSystem, seen: Measurements, max_gap: float) -> tuple[np.ndarray, np.ndarray]:
+def scales(system: MechanicalSystem, seen: Measurements, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     """Typical sizes of the features [features] and of the accelerations [nq] in the data."""
     seen = seen.distinct()
-    features = np.asarray(system.featurize(jnp.asarray(seen.x, jnp.float32)))[seen.valid]
-    gaps = time_gaps(seen)[:, :-1]
-    used = (gaps > 0) & (gaps <= max_gap)  # a time that was measured twice has no difference quotient
+    features = np.asarray(system.featurize(jnp.asarray(seen.x, jnp.float32)))[pairs.rows(seen)]
+    gaps = pairs.gaps(seen)[:, :-1]
+    used = (gaps > 0) & np.isfinite(gaps)  # a time that was measured twice has no difference quotient
     change = np.diff(seen.x[..., system.nq :], axis=1)[used]
     quotients = change / gaps[used][:, None]
     return typical_size(features), typical_size(quotients)
@@ -232,14 +283,14 @@ def evidence_loss(
     return loss + nat / numbers * model.kl()
 
 
-def window_starts(seen: Measurements, length: int, max_gap: float) -> np.ndarray:
+def window_starts(seen: Measurements, length: int, pairs: Pairs) -> np.ndarray:
     """Where a sub-sequence begins: the number of its episode, and of its first measurement there [n, 2].
 
     >>> one = Measurements(t=np.array([[0.0, 0.1, 0.2, 0.9]]), x=np.zeros((1, 4, 2)), u=np.zeros((1, 4, 1)))
-    >>> window_starts(one, length=2, max_gap=0.15).tolist()
+    >>> window_starts(one, 2, Pairs(max_gap=0.15)).tolist()
     [[0, 0], [0, 1]]
     """
-    linked = time_gaps(seen) <= max_gap
+    linked = np.isfinite(pairs.gaps(seen))
     return np.argwhere(np.lib.stride_tricks.sliding_window_view(linked, length - 1, axis=1).all(axis=-1))
 
 
