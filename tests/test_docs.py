@@ -77,7 +77,7 @@ def shell(words, folder):
 RUNNABLE = [name for name, page in PAGES.items() if programs(page) or commands(page)]
 
 
-LONG = {"cluster", "deployment", "diffusion", "gymnasium", "your-own-reward"}
+LONG = {"cluster", "confidence-sets", "deployment", "diffusion", "gymnasium", "your-own-reward"}
 """Pages whose examples take a minute or more."""
 
 
@@ -377,10 +377,11 @@ NOT_IN_THE_REFERENCE = {
         "paper.battery", "paper.control_frequency", "paper.coverage", "paper.control_main", "paper.control_updates",
         "paper.diffusion_frequency", "paper.environments", "paper.locomotion",
         "paper.diffusion_labels", "paper.diffusion_main", "paper.diffusion_regimes", "paper.diffusion_samples",
-        "paper.diffusion_taste", "paper.diffusion_updates",
-        "paper.groups", "paper.league", "paper.neural_pendulum", "paper.output", "paper.prop2_independency",
-        "paper.thm1_coverage", "paper.thm1_minimax", "paper.thm1_rate", "paper.thm2_dimension", "paper.thm2_switches",
-        "paper.thm3_rollouts",
+        "paper.diffusion_taste", "paper.diffusion_updates", "paper.diffusion_crossing", "paper.diffusion_curves",
+        "paper.diffusion_fine_tuners", "paper.fine_tuning",
+        "paper.groups", "paper.league", "paper.neural_pendulum", "paper.neural_systems", "paper.output",
+        "paper.prop2_independency", "paper.thm1_coverage", "paper.thm1_minimax", "paper.thm1_quotient", "paper.thm1_rate",
+        "paper.thm2_dimension", "paper.thm2_switches", "paper.thm3_rollouts",
     ],
     "the page of `purectrl label`": ["labels", "labels.queue", "labels.server"],
     "the inside of `purectrl report`": [

@@ -77,7 +77,15 @@ def test_links_lead_somewhere():
 PROGRAMS = [path for path in sorted((ROOT / "examples").glob("*.py")) if "__main__" in path.read_text()]
 
 
-@pytest.mark.parametrize("example", PROGRAMS, ids=lambda path: path.stem)
+LONG = {"own_system"}
+"""`make test` runs it with small settings: its command is in the table."""
+
+
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.stem in LONG else []) for path in PROGRAMS],
+    ids=lambda path: path.stem,
+)
 def test_examples_run(example, capsys):
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out

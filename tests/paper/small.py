@@ -16,13 +16,16 @@ from purectrl.core.keys import Key
 from purectrl.core.ledger import Ledger
 from purectrl.paper import (
     ITEMS,
+    diffusion_crossing,
     diffusion_regimes,
     diffusion_taste,
     load_item,
     make_item,
+    neural_systems,
     prop2_independency,
     thm1_coverage,
     thm1_minimax,
+    thm1_quotient,
     thm1_rate,
     thm2_dimension,
     thm2_switches,
@@ -56,11 +59,13 @@ SMALL = {
     ),
     "thm1-rate": fast(thm1_rate.item((4096, 1024, 256), (1024, 256), seeds=5, base_seeds=5, quick=3)),
     "thm1-minimax": thm1_minimax.item((1024, 256), (4096, 1024), seeds=5, quick=3),
+    "thm1-quotient": thm1_quotient.item({"lists": 32, "linear": 32}, 16, runs=2),
     "thm2-switches": fast(thm2_switches.item((32, 16, 8), (1.0, 10.0), seeds=3, quick=2)),
     "thm2-dimension": thm2_dimension.item((1, 2), 64, seeds=5, quick=3),
     "thm3-rollouts": thm3_rollouts.item(64, (1, 2, 4), (1.0, 0.1), (0.1, 0.0), seeds=5, quick=3),
     "prop2-independency": prop2_independency.item(most=16),
     "neural-pendulum": fewer("neural-pendulum", seeds=2),
+    "neural-systems": neural_systems.item(("swing-up",), measurements=400, seeds=5, quick=2),
     "control-main": fewer("control-main", seeds=4, most={"pure-enode": 3, "enode": 2}),
     "control-updates": fewer("control-updates", seeds=2),
     "control-frequency": fewer("control-frequency", seeds=2),
@@ -72,7 +77,10 @@ SMALL = {
     "diffusion-updates": fewer("diffusion-updates", seeds=2, most={"pure-seiko": 1}),
     "diffusion-frequency": fewer("diffusion-frequency", seeds=2, most={"pure-seiko": 1}),
     "diffusion-regimes": diffusion_regimes.item((("linear", 8, 0.5), ("saturating", 8, 0.0)), preferences=2),
-    "diffusion-taste": diffusion_taste.item(8, (0, 1), 1, images=2, denoising_steps=4),
+    "diffusion-crossing": diffusion_crossing.item((2, 8), (0, 1, 2), images=4, nats=0.3),
+    "diffusion-taste": diffusion_taste.item((2, 8), (0, 1), images=2, denoising_steps=2, iterations=1),
+    "diffusion-fine-tuners": fewer("diffusion-fine-tuners", seeds=3),
+    "diffusion-curves": fewer("diffusion-curves", seeds=3),
     "diffusion-samples": load_item("diffusion-samples"),
 }
 assert set(SMALL) == set(ITEMS)
@@ -104,7 +112,8 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             (job.out / "config.json").write_text(json.dumps(config))
             (job.out / "summary.json").write_text(json.dumps(summary))
             evaluation = {"reward": 0.5, "episodes": 1, "eval_reward": 0.9, "eval_return": 0.9}
-            evaluation |= {"eval_solved": True, "reward_error": 0.2}
+            evaluation |= {"eval_solved": True, "reward_error": 0.2, "queries": 10, "eval_reward_held_out": 0.6}
+            evaluation |= {"eval_classifier_accuracy": 0.97, "eval_diversity": 0.15}
             counted = [{"step": n, "rollouts": n, "updates": n, "updated": "both"} for n in range(1, 6)]
             steps = [{"measurements": 10 * n, "gap": 1.0 / n, "seconds": 30.0 * n, **evaluation} for n in range(1, 6)]
             records = [count | record for count, record in zip(counted, steps, strict=True)]

@@ -20,11 +20,13 @@ ITEMS: Mapping[str, str] = {
     "thm1-coverage": "purectrl.paper.thm1_coverage",
     "thm1-rate": "purectrl.paper.thm1_rate",
     "thm1-minimax": "purectrl.paper.thm1_minimax",
+    "thm1-quotient": "purectrl.paper.thm1_quotient",
     "thm2-switches": "purectrl.paper.thm2_switches",
     "thm2-dimension": "purectrl.paper.thm2_dimension",
     "thm3-rollouts": "purectrl.paper.thm3_rollouts",
     "prop2-independency": "purectrl.paper.prop2_independency",
     "neural-pendulum": "purectrl.paper.neural_pendulum",
+    "neural-systems": "purectrl.paper.neural_systems",
     "control-main": "purectrl.paper.control_main",
     "control-updates": "purectrl.paper.control_updates",
     "control-frequency": "purectrl.paper.control_frequency",
@@ -36,7 +38,10 @@ ITEMS: Mapping[str, str] = {
     "diffusion-updates": "purectrl.paper.diffusion_updates",
     "diffusion-frequency": "purectrl.paper.diffusion_frequency",
     "diffusion-regimes": "purectrl.paper.diffusion_regimes",
+    "diffusion-crossing": "purectrl.paper.diffusion_crossing",
     "diffusion-taste": "purectrl.paper.diffusion_taste",
+    "diffusion-fine-tuners": "purectrl.paper.diffusion_fine_tuners",
+    "diffusion-curves": "purectrl.paper.diffusion_curves",
     "diffusion-samples": "purectrl.paper.diffusion_samples",
 }
 """Every item and the module that defines it."""
@@ -49,11 +54,11 @@ def load_item(name: str) -> Item:
 
 def describe_items() -> str:
     """A line per item: what it shows, its number of runs, its cost."""
-    lines = []
+    lines, width = [], max(map(len, ITEMS)) + 2
     for item in map(load_item, ITEMS):
         full, quick = (item.count(item.chosen_seeds(few)) for few in (False, True))
         count = f"{full} runs ({quick} with --quick)" if item.groups else "no runs"
-        lines.append(f"{item.name:20}{item.shows}; {count}, {item.cost}")
+        lines.append(f"{item.name:{width}}{item.shows}; {count}, {item.cost}")
     return "\n".join(lines)
 
 

@@ -120,6 +120,23 @@ def log_width(axes: Axes) -> None:
     _decade_ticks(axes.xaxis)
 
 
+def log_decades(axes: Axes) -> None:
+    """A logarithmic x axis with numbers at powers of ten, for three panels side by side."""
+    from matplotlib.ticker import NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def log_ticks(axes: Axes, at: Sequence[float]) -> None:
+    """A logarithmic x axis with ticks at these values alone."""
+    from matplotlib.ticker import NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(at, [f"{value:,g}" for value in at])
+
+
 def _decade_ticks(axis: Any) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
