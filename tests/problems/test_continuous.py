@@ -221,8 +221,29 @@ def test_wrong_measurements_of_a_driven_system_are_named():
         ),
         ({"reward": None}, "reward: needed unless reward_known is False"),
         ({"diffusion": -1.0}, "diffusion: must not be negative, got -1.0"),
+        ({"drift": lambda x, u: np.sin(x) + u}, "drift: calls NumPy on a JAX array; call jax.numpy in its place"),
+        ({"reward": lambda x, u: 1.0 if x[0] > 0 else 0.0}, r"reward: branches on a JAX array; write jnp\.where"),
+        ({"control_low": 0.0}, "control_low: must be a list of numbers, one for each control, not 0.0"),
+        ({"angles": 0}, "angles: must be a list of coordinates of the state, not 0"),
+        ({"observed": 0}, "observed: must be a list of coordinates of the state, not 0"),
+        ({"limits": [(0.0, 1.0)]}, r"limits: must be \{coordinate: \(low, high\)\}"),
+        ({"limits": {0: 1.0}}, r"limits: must be \{coordinate: \(low, high\)\}"),
+        ({"initial": lambda: jnp.zeros(1)}, "initial: must be a function of a JAX key"),
+        ({"initial": jnp.zeros(1)}, "initial: must be a function of a JAX key"),
+        ({"limits": {0: (4.0, 5.0)}}, "initial: episodes would end at once"),
+        ({"terminated": lambda x: x[0] < 9.0}, "initial: episodes would end at once"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(InputError, match=message):
         tank(**arguments)
+
+
+@pytest.mark.parametrize("traits", [{}, {"limits": {0: (-99.0, 99.0)}}])
+def test_drift_and_initial_state_may_be_lists(traits):
+    def seen(kind):
+        two = {"control_low": [0.0], "reward": lambda x, u: -x[0], "initial": lambda key: kind([1.0, 2.0])}
+        problem = tank(**two, **traits, drift=lambda x, u: kind([x[1], u[0] - x[0]]))
+        return problem.rollout(Key(0), Plan(Constant(), ()), np.array([[0.0, 1.0, 2.0]]))
+
+    assert np.array_equal(seen(list).x, seen(jnp.array).x)

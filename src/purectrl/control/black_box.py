@@ -357,7 +357,7 @@ class BlackBoxDynamics:
 
 def approximate(drift: Callable[[Array, Array], Array], x: Array, u: Array) -> Array:
     """An approximate model of dx/dt; x [..., d], u [..., k] -> [..., d]."""
-    return jnp.vectorize(drift, signature="(d),(k)->(d)")(x, u)
+    return jnp.vectorize(lambda x, u: jnp.asarray(drift(x, u)), signature="(d),(k)->(d)")(x, u)
 
 
 def data_region(spec: StateSpec, data: RegressionData) -> Region:

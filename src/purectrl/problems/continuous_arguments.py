@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.errors import TracerArrayConversionError, TracerBoolConversionError
 
 from purectrl.core.errors import InputError, require
 from purectrl.systems.device import Device
@@ -29,6 +30,22 @@ def exponential(log_reward: Function) -> Function:
 def relative(reward: Function, offset: float) -> Function:
     """The reward less `offset`."""
     return lambda x, u: reward(x, u) - offset
+
+
+def numbers(argument: str, values: Any) -> tuple[float, ...]:
+    """A sequence of numbers; raises with the name of the argument if it is none."""
+    try:
+        return tuple(map(float, values))
+    except TypeError:
+        raise InputError(f"{argument}: must be a list of numbers, one for each control, not {values!r}") from None
+
+
+def coordinates(argument: str, values: Any) -> tuple[int, ...]:
+    """A sequence of coordinates; raises with the name of the argument if it is none."""
+    try:
+        return tuple(map(int, values))
+    except TypeError:
+        raise InputError(f"{argument}: must be a list of coordinates of the state, not {values!r}") from None
 
 
 def reward_after_abort(
@@ -58,7 +75,7 @@ def reward_after_abort(
     if not scalar:
         return 0.0
     keys = jax.random.split(jax.random.key(0), LIMIT_STATES)
-    starts = jnp.zeros((1, d)) if initial is None else jax.vmap(initial)(keys)
+    starts = jnp.zeros((1, d)) if initial is None else jax.vmap(lambda key: jnp.asarray(initial(key)))(keys)
     corners = jnp.stack(
         [jnp.asarray(low) + share * (jnp.asarray(high) - jnp.asarray(low)) for share in (0.0, 0.5, 1.0)]
     )
@@ -80,7 +97,10 @@ def end_function(
     terminated: Callable[[Array], Any] | None, limits: Mapping[int, tuple[float, float]] | None, d: int
 ) -> Callable[[Array], Array] | None:
     """Whether an episode terminates in a state, by a user's function or by limits."""
-    bounds = dict(limits or {})
+    try:
+        bounds = {int(i): (float(low), float(high)) for i, (low, high) in dict(limits or {}).items()}
+    except (TypeError, ValueError):
+        raise InputError(f"limits: must be {{coordinate: (low, high)}}, got {limits!r}") from None
     for i, (low, high) in bounds.items():
         require(0 <= i < d, f"limits: the coordinates are 0 to {d - 1}, got {i}")
         require(low < high, f"limits: must be (low, high) with low < high, got {(low, high)} for coordinate {i}")
@@ -152,7 +172,10 @@ def behind_device(spec: StateSpec, device: Device) -> StateSpec:
 
 def initial_size(initial: Callable[[Array], Array], state_dim: int | None) -> int:
     """d; raises unless `initial` returns one axis, of `state_dim` numbers if that is given."""
-    shape = jnp.shape(jax.eval_shape(initial, jax.random.key(0)))
+    try:
+        shape = jax.eval_shape(lambda key: jnp.asarray(initial(key)), jax.random.key(0)).shape
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(f"initial: must be a function of a JAX key: {str(error).splitlines()[0]}") from error
     expected = "[d]" if state_dim is None else f"[{state_dim}]"
     fits = len(shape) == 1 and state_dim in (None, shape[0])
     require(fits, f"initial: returns shape {list(shape)}, expected {expected}")
@@ -168,7 +191,24 @@ def check_functions(drift: Function, reward: Function, spec: StateSpec) -> None:
     ):
         arguments = f"x {list(x.shape)} and u {list(u.shape)}"
         try:
-            found = jnp.shape(jax.eval_shape(function, x, u))
+            found = jax.eval_shape(lambda x, u, function=function: jnp.asarray(function(x, u)), x, u).shape
+        except TracerArrayConversionError as error:
+            raise InputError(f"{name}: calls NumPy on a JAX array; call jax.numpy in its place") from error
+        except TracerBoolConversionError as error:
+            raise InputError(f"{name}: branches on a JAX array; write jnp.where(condition, a, b)") from error
         except (TypeError, ValueError, IndexError) as error:
             raise InputError(f"{name}: cannot be evaluated on {arguments}: {str(error).splitlines()[0]}") from error
         require(found == shape, f"{name}: returns shape {list(found)} for {arguments}, expected {list(shape)}")
+
+
+def check_first_states(initial: Callable[[Array], Array], ends: Callable[[Array], Array] | None) -> None:
+    """Raises if episodes end in all of several initial states: then nothing could be measured."""
+    if ends is None:
+        return
+    starts = jax.vmap(lambda key: jnp.asarray(initial(key), jnp.float32))(
+        jax.random.split(jax.random.key(0), LIMIT_STATES)
+    )
+    message = (
+        f"initial: episodes would end at once, as in x(0) = {np.asarray(starts[0]).tolist()}; see limits, terminated"
+    )
+    require(not bool(jax.vmap(ends)(starts).all()), message)

@@ -32,11 +32,14 @@ from purectrl.core.problem import SHOWN_EPISODES, Criterion, Evaluation, Metrics
 from purectrl.problems.continuous_arguments import (
     Function,
     behind_device,
+    check_first_states,
     check_functions,
+    coordinates,
     digital_controller,
     end_function,
     exponential,
     initial_size,
+    numbers,
     per_coordinate,
     relative,
     reward_after_abort,
@@ -70,7 +73,8 @@ class ContinuousSystem:
 
     def drift(self, x: Array, u: Array) -> Array:
         """dx/dt; x [..., d], u [..., k] -> [..., d]."""
-        return jnp.vectorize(self.drift_function, signature="(d),(k)->(d)")(x, u)
+        function = lambda x, u: jnp.asarray(self.drift_function(x, u))  # noqa: E731 (it may return a list)
+        return jnp.vectorize(function, signature="(d),(k)->(d)")(x, u)
 
     def reward(self, x: Array, u: Array) -> Array:
         """The reward rate; x [..., d], u [..., k] -> [...]."""
@@ -251,7 +255,9 @@ def continuous(
     require(reward is not None or not reward_known, "reward: needed unless reward_known is False")
     require(diffusion >= 0, f"diffusion: must not be negative, got {diffusion}")
     require(drift_step is None or drift_step > 0, f"drift_step: must be positive, not {drift_step}")
-    low, high = tuple(map(float, control_low)), tuple(map(float, control_high))
+    low, high = numbers("control_low", control_low), numbers("control_high", control_high)
+    angles = coordinates("angles", angles)
+    observed = None if observed is None else coordinates("observed", observed)
     if rollout is not None:
         require(drift is None and initial is None, "rollout: a driven system takes neither drift nor initial")
         if state_dim is None:
@@ -273,7 +279,7 @@ def continuous(
         len(low),
         low,
         high,
-        angles=tuple(angles),
+        angles=angles,
         velocities=tuple((int(i), int(j)) for i, j in velocities),
         reward=reward if reward_known else None,
         log_reward=log_reward if reward_known else None,
@@ -307,6 +313,7 @@ def continuous(
     assert reward is not None
     system = ContinuousSystem(d, drift, reward, initial)
     check_functions(drift, reward, spec)
+    check_first_states(initial, ends)
     return ContinuousProblem(
         name=name,
         spec=seen,
