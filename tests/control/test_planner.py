@@ -214,6 +214,20 @@ def test_rewarded_states_are_found_beyond_the_data_if_the_reward_is_known():
     assert kept[0, 0] == states[:, 0].max()
 
 
+def test_goals_lie_beyond_the_limits_only_if_the_reward_has_a_maximum_there():
+    states = np.random.default_rng(0).uniform(-1, 1, (100, 2)).astype(np.float32)
+    limits = np.full(2, 1.3, np.float32)
+
+    def highest(reward):
+        system = ContinuousSystem(2, lambda x, u: 0 * x, reward, lambda key: jnp.zeros(2))
+        known = StateSpec(2, 1, (-1.0,), (1.0,), reward=system.reward_function)
+        goals = rewarded_states(known, EquationsModel(jnp.ones(()), system), states, states.std(axis=0), limits)
+        return goals[np.argmax([reward(goal, None) for goal in goals])]
+
+    assert np.allclose(highest(lambda x, u: -((x[0] - 9) ** 2) - x[1] ** 2), (9, 0), atol=0.05)
+    assert highest(lambda x, u: x[0] - x[1] ** 2)[0] == pytest.approx(1.3)  # rises forever: no goal is far away
+
+
 def test_the_region_is_that_of_early_states_and_contains_the_goal():
     x = np.random.default_rng(1).normal(size=(4, 200, 2)).astype(np.float32)
     x[:, 100:] += 1000  # later, far away

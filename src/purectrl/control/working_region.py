@@ -20,6 +20,9 @@ ASCENT_STEPS = 200
 MOST_ASCENTS, ASCENT_GAIN = 10, 0.01
 """The ascent is repeated as long as the highest reward rises by this share of the range of measured rewards: episodes that
 stay near their start have a small spread, and the ascent short steps."""
+WIDER = 1.0, 2.0, 4.0, 8.0, 16.0
+"""The limits of the ascent are widened by these factors until the highest reward lies inside them. A reward that still rises
+at the last ones has no maximum, and the first limits count."""
 ANGLE_SPREAD = 1.5
 """The spread of an angle: about its whole circle."""
 MARGIN = 1.3
@@ -90,14 +93,27 @@ def rewarded_states(
     best = np.argsort(-rewards, kind="stable")[np.arange(GOALS) % len(states)]
     if spec.reward is None:
         return states[best]
-    goals, highest = arrays[0][best], float(rewards.max())
+    least = ASCENT_GAIN * float(np.ptp(rewards))
+    goals, found = arrays[0][best], []
+    for factor in WIDER:
+        goals = _climb(spec, model, goals, arrays[1], factor * arrays[2], least)
+        found.append(np.asarray(goals))
+        highest = found[-1][int(_reward(spec, model, goals).argmax())]
+        if (np.abs(highest) < factor * limits).all():
+            return found[-1]
+    return found[0]
+
+
+def _climb(spec: StateSpec, model: ImaginationModel, goals: Array, spread: Array, limits: Array, least: float) -> Array:
+    """States [n, d] after ascents, which are repeated as long as the highest reward rises by more than `least`."""
+    highest = float(_reward(spec, model, goals).max())
     for _ in range(MOST_ASCENTS):
-        found = _ascend(spec, model, goals, *arrays[1:])
+        found = _ascend(spec, model, goals, spread, limits)
         goals = jnp.where(jnp.isfinite(found).all(axis=1, keepdims=True), found, goals)
         before, highest = highest, float(_reward(spec, model, goals).max())
-        if not highest > before + ASCENT_GAIN * float(np.ptp(rewards)):
+        if not highest > before + least:
             break
-    return np.asarray(goals)
+    return goals
 
 
 @functools.partial(jax.jit, static_argnums=0)
