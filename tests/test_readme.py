@@ -77,8 +77,8 @@ def test_links_lead_somewhere():
 PROGRAMS = [path for path in sorted((ROOT / "examples").glob("*.py")) if "__main__" in path.read_text()]
 
 
-LONG = {"own_system"}
-"""`make test` runs it with small settings: its command is in the table."""
+LONG = {"hardware", "own_system"}
+"""`make test` runs them with small settings: in `tests/problems/test_driven.py`, and as a command of the table."""
 
 
 @pytest.mark.parametrize(

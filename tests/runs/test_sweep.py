@@ -54,7 +54,9 @@ def need(engine):
         pytest.importorskip(engine, reason=f"the extra `{engine}` is not installed")
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow), "submitit"])
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("ray", marks=pytest.mark.slow), pytest.param("submitit", marks=pytest.mark.slow)]
+)
 def test_a_sweep_gives_what_single_runs_give(tmp_path, whole, engine):
     need(engine)
     out = tmp_path / "sweep"
