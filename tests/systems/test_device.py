@@ -157,7 +157,7 @@ def test_the_history_on_hardware_is_that_of_the_simulation():
         ({"observation_std": [0.1, 0.1]}, "observation_std: has 2 numbers, expected one per coordinate, 1"),
         ({"observation_std": -0.1}, "observation_std: must not be negative, got -0.1"),
         ({"limits": {1: (0, 1)}}, "limits: the coordinates are 0 to 0, got 1"),
-        ({"limits": {0: (1, 0)}}, r"limits: must be \(low, high\) with low < high, got \(1, 0\) for coordinate 0"),
+        ({"limits": {0: (1, 0)}}, r"limits: must be \(low, high\) with low < high, got \(1.0, 0.0\) for coordinate 0"),
         ({"terminated": lambda x: x > 0}, r"terminated: returns shape \[1\] for x \[1\], expected a scalar"),
         ({"log_reward": lambda x, u: 0.0}, "reward: give either reward or log_reward"),
     ],
