@@ -21,7 +21,7 @@ class RoundSettings(Settings):
     """The largest number of rounds per update."""
     snapshots: int = 4
     """Policies per round that compete in imagined tests, together with the one that the round started from."""
-    batch_size: int = 128
+    batch_size: int = 64
     """Imagined rollouts per step."""
     ensemble_size: int = 4
     """Ensemble members that share them, drawn anew in each step; fewer if the model has fewer."""

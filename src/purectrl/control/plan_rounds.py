@@ -1,5 +1,7 @@
 """Rounds of planning until the imagined test is good or no longer improves, and how imagined tests are judged."""
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,7 +39,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundPlanner:
-    """Plans in rounds from the champion on, and from untrained networks if that does not help.
+    """Plans in rounds from the champion on and from untrained networks on.
 
     Main arguments:
         spec: dimensions, features and control limits of the system.
@@ -58,24 +60,32 @@ class RoundPlanner:
         return actor, Critic.random(key.child("critic").generator(), self.spec, hidden)
 
     def improve(self, state: AutoState, model: ImaginationModel, region: PlanRegion, key: Key) -> tuple[Round, Outcome]:
-        """Rounds of planning from the champion on. If they add nothing and the champion is not good, the planner may be
-        stuck: then also rounds from untrained networks on, with patience if its return is low, and the better of both."""
+        """Rounds of planning from the champion on and, at the same time, from untrained networks on; the better of both.
+
+        The champion comes from policies that were planned in worse models, which may have led into a local optimum, such as
+        a swing-up that takes longer than necessary. If neither adds anything to a champion that is far from good, the
+        planner may be stuck, and the second planning goes on with patience.
+        """
         known = state.champion_episodes > 0
         networks = (state.champion, state.champion_critic) if known else (state.actor, state.critic)
-        test_key = jax_key(key.child("test"))
-        plan_rounds = lambda *how: self._rounds(state, model, region, test_key, *how)  # noqa: E731
-        found, outcome = plan_rounds(networks, key, False)
-        gain = self.gain(state, found.test, found.before)
-        if not known or outcome.good or not outcome.converged or gain > self.settings.gain:
-            return found, outcome
         scaled = lambda new, old: eqx.tree_at(lambda network: network.scale, new, old.scale)  # noqa: E731
         fresh = key.child("restart")
-        far = self.far(state, found.test)
-        other, others = plan_rounds(tuple(map(scaled, self.networks(fresh), networks)), fresh, far)
-        both = outcome.rounds + others.rounds
-        if float(other.test.score) <= float(found.test.score):
-            return found, outcome._replace(rounds=both)
-        return other._replace(before=found.before), others._replace(rounds=both)
+        untrained = tuple(map(scaled, self.networks(fresh), networks))
+        plan_rounds = functools.partial(self._rounds, state, model, region, jax_key(key.child("test")))
+        with ThreadPoolExecutor(2) as threads:
+            plans = [threads.submit(plan_rounds, *how, False) for how in ((networks, key), (untrained, fresh))]
+        (first, outcome), (second, other) = (plan.result() for plan in plans)
+        rounds = outcome.rounds + other.rounds
+        if float(second.test.score) > float(first.test.score):
+            outcome = other
+        found = second if outcome is other else first
+        stuck = outcome.converged and not outcome.good and self.gain(state, found.test, first.before) <= self.settings.gain
+        if known and stuck and self.far(state, found.test):
+            patient, how = plan_rounds(second.last, key.child("patience"), True)
+            rounds += how.rounds
+            if float(patient.test.score) > float(found.test.score):
+                found, outcome = patient, how
+        return found._replace(before=first.before), outcome._replace(rounds=rounds)
 
     def _rounds(
         self,
@@ -104,7 +114,8 @@ class RoundPlanner:
             risen = best is None or self.gain(state, one.test, best.test) >= self.settings.gain
             flat = 0 if risen else flat + 1
             if best is None or float(one.test.score) >= float(best.test.score):
-                best = one._replace(before=before)
+                best = one
+            best = best._replace(before=before, last=one.last)
             networks = one.last if patient else (one.actor, one.critic)
             good = self.good(state, best.test)
             if flat >= (1 if good else 2) and (good or not patient):
