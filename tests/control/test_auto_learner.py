@@ -131,20 +131,27 @@ def test_when_the_budget_is_spent_the_run_ends_with_a_policy_that_was_executed(l
     assert same(after.actor, champion)
 
 
-@pytest.mark.parametrize(("fresh", "executed"), [(0.9, "fresh"), (0.2, "champion")])
-def test_a_planner_that_is_stuck_starts_again_and_keeps_the_better_policy(learner, monkeypatch, fresh, executed):
-    plans = [
-        (planned(learner, [0.3, 0.3], [0.3, 0.3]), Outcome(True, False, 2)),
-        (planned(learner, [fresh, fresh], [0.0, 0.0]), Outcome(True, True, 3)),
-    ]
-    found = {"champion": plans[0][0], "fresh": plans[1][0]}[executed]
-    monkeypatch.setattr(RoundPlanner, "_rounds", lambda *_: plans.pop(0))
+@pytest.mark.parametrize(
+    ("fresh", "patient", "executed", "rounds"),
+    [(0.9, 0.0, "fresh", 5), (0.2, 0.1, "champion", 9), (0.31, 0.6, "patient", 9), (0.35, 0.6, "fresh", 5)],
+)
+def test_planning_from_champion_and_from_untrained_networks(learner, monkeypatch, fresh, patient, executed, rounds):
+    """The better policy is found; the second planning goes on with patience if neither adds anything to a bad champion."""
+    plans = {
+        "champion": (planned(learner, [0.3, 0.3], [0.3, 0.3]), Outcome(True, False, 2)),
+        "fresh": (planned(learner, [fresh, fresh], [fresh, fresh]), Outcome(True, False, 3)),
+        "patient": (planned(learner, [patient, patient], [patient, patient]), Outcome(True, False, 4)),
+    }
     state = state_of(learner, champion_return=0.3, champion_episodes=1)
+
+    def plan(_planner, state, _model, _region, _test_key, networks, _key, patient):
+        return plans["patient" if patient else "champion" if networks[0] is state.champion else "fresh"]
+
+    monkeypatch.setattr(RoundPlanner, "_rounds", plan)
     best, outcome = learner.planner.improve(state, state.model, None, Key.from_seed(0))
-    assert not plans
-    assert best.test is found.test
-    assert best.before.whole.mean() == pytest.approx(0.3)  # that of the champion, in either case
-    assert outcome.rounds == 5
+    assert best.test is plans[executed][0].test
+    assert best.before.whole.mean() == pytest.approx(0.3)  # that of the champion, in any case
+    assert outcome.rounds == rounds
 
 
 def test_episodes_that_end_early_are_collected_before_an_update(learner, monkeypatch):

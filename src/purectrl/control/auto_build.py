@@ -59,6 +59,7 @@ def _ensemble(settings: Auto, problem: StateProblem, budget: Budget, sampler: Sa
         batch_size=model.batch_size,
         learning_rate=model.learning_rate,
         max_gap=1.01 * longest_step,
+        epochs=model.epochs,
     )
     size = model.ensemble_size, model.width
     if spec.mechanics is not None:

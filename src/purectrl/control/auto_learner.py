@@ -10,9 +10,9 @@ b₀, b₁   random_reward, best_reward  mean of b under random controls, and th
 
 After each episode the promise of the executed policy is compared with what was measured, at the same times and from
 the same initial state. If they agree and planning had converged to a good policy, nothing is left to learn, and the run
-ends. Otherwise the model is fitted to all data and the policy is planned in rounds. The champion, the best executed
-policy by measured returns, competes in the new model: another policy is executed only if it is better there. If none is
-found although the champion is not good, planning starts once more from untrained networks. The champion is returned.
+ends. Otherwise the model is fitted to all data and the policy is planned in rounds, from the champion, the best executed
+policy by measured returns, and from untrained networks. The champion competes in the new model: another policy is executed
+only if it is better there. The champion is returned.
 """
 
 import time

@@ -105,11 +105,13 @@ class EnsembleSettings(Settings):
     """Sub-sequences, or measurements of a black-box model, per step and ensemble member."""
     learning_rate: float = 5e-3
     """Adam's learning rate; it decays to a fiftieth along a cosine."""
+    epochs: int = 300
+    """A fit takes at least the steps of this many passes over the data, and at most four times the steps set above."""
 
     def check(self) -> None:
         """Positive counts and rates."""
         check_counts(self, "ensemble_size", "width", "steps", "finetune_steps", "batch_size")
-        check_not_negative(self, "gradient_matching_steps")
+        check_not_negative(self, "gradient_matching_steps", "epochs")
         check_positive(self, "learning_rate")
         length = self.sequence_length
         require(length >= 2, f"sequence_length: a sub-sequence has at least 2 measurements, not {length}")

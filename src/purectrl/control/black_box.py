@@ -232,7 +232,7 @@ class BlackBoxDynamics:
         data = self._data(seen)
         n, settings = int(data.size), self.settings
         features = centre_and_scale(np.asarray(self.spec.featurize(jnp.asarray(data.x[:n]))))
-        steps = settings.steps if first else settings.finetune_steps
+        steps = settings.count(n, first)
         rates, last = settings.learning_rate, settings.learning_rate / LEARNING_RATE_DECAY
         rewarded, ending = self._rewards(seen, data)
 

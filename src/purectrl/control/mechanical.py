@@ -102,7 +102,7 @@ class MechanicalDynamics:
             pairs = sequences(seen, 2, self.pairs, self.capacity)
             steps = settings.gradient_matching_steps
             model, _ = fit_ensemble(matching, model, jax_key(key.child("match")), pairs, steps, rate, rate)
-        steps = settings.steps if first else settings.finetune_steps
+        steps = settings.count(int(data.size), first)
         last = rate / LEARNING_RATE_DECAY
         model, loss = fit_ensemble(objective, model, jax_key(key.child("fit")), data, steps, rate, last)
         return Fit(model, {"fit_loss": float(loss), **noise_info(model)})

@@ -13,6 +13,10 @@ from purectrl.core.samplers import Sampler, Windows
 from purectrl.core.settings import Settings, check_counts, check_not_negative, check_positive
 
 
+MOST_STEPS = 4
+"""A fit of many measurements takes at most this many times the steps of a fit of few."""
+
+
 @dataclass(frozen=True)
 class ModelSettings(Settings):
     """The dynamics model."""
@@ -56,16 +60,28 @@ class FitSettings(Settings):
     """Adam's learning rate on the model; it decays to a fiftieth along a cosine."""
     max_gap: float = 0.15
     """Two measurements with more seconds between them are not fitted as neighbours."""
+    epochs: int = 0
+    """A fit takes at least the steps of this many passes over the data, and at most four times the steps set above."""
 
     def check(self) -> None:
         """Positive counts and rates."""
-        check_not_negative(self, "gradient_matching_steps")
+        check_not_negative(self, "gradient_matching_steps", "epochs")
         check_counts(self, "steps", "finetune_steps", "batch_size")
         check_positive(self, "learning_rate", "max_gap")
         require(
             self.sequence_length >= 2,
             f"sequence_length: a sub-sequence has at least 2 measurements, not {self.sequence_length}",
         )
+
+    def count(self, size: int, first: bool) -> int:
+        """Steps of Adam for `size` sub-sequences or measurements.
+
+        >>> fit = FitSettings(finetune_steps=100, batch_size=10, epochs=20)
+        >>> [fit.count(size, first=False) for size in (10, 100, 1000)]
+        [100, 200, 400]
+        """
+        least = self.steps if first else self.finetune_steps
+        return min(max(least, self.epochs * size // self.batch_size), MOST_STEPS * least)
 
 
 @dataclass(frozen=True)
