@@ -10,6 +10,7 @@ from linear_cart import cart
 
 import purectrl as pc
 from purectrl.control.auto_learner import (
+    CONFIRMATIONS,
     LEAST_NEW,
     MOST_REFUSED,
     MOST_REFUSED_LEARNED,
@@ -99,6 +100,16 @@ def test_a_kept_promise_from_an_easy_initial_state_is_followed_by_another_episod
     assert excess.drift == 0.0
     assert not learner.finished(state)
     _, state = promises(learner, monkeypatch, 0.52, 0.53).excess_loss(state, data(), Key.from_seed(0))
+    assert learner.finished(state)
+
+
+def test_where_episodes_can_end_a_promise_is_kept_several_times(learner, monkeypatch):
+    kept = promises(replace(learner, spec=replace(learner.spec, may_terminate=True)), monkeypatch, 0.80, 0.81)
+    state = state_of(learner, converged=True, good=True, agreed=True)
+    for _ in range(CONFIRMATIONS):
+        assert not learner.finished(state)
+        excess, state = kept.excess_loss(state, data(), Key.from_seed(0))
+        assert excess.drift < 1
     assert learner.finished(state)
 
 

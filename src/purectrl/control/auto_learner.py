@@ -73,6 +73,9 @@ MOST_REFUSED, MOST_REFUSED_LEARNED = 3, 6
 """The run ends after this many updates in a row without a better policy, if the champion's promise is kept: with a known and
 with a learned reward. Each of them has twice the new data of the one before. One update later it also ends if the promise is
 not kept, unless imagined episodes of the champion end far from the highest reward."""
+CONFIRMATIONS = 3
+"""Episodes that the champion needs before the run ends with a kept promise, if episodes can end early: a policy that fails
+from one of several initial states does not show it in each of them."""
 STALLED = 3
 """Updates without progress of the imagined return after which the planner is reported as the bottleneck."""
 
@@ -162,9 +165,9 @@ class AutoLearner:
         The executed policy becomes the champion if it measured best, or if it measured no less than promised and more than
         the champion promises from the same initial state: returns from different initial states do not compare. The run ends
         if promised and measured return agree, from an initial state that is not much easier than others, no member of the
-        model promised less, and planning had converged to a good policy. Otherwise an update is due: the model may not know
-        the system well enough, or the planner may be stuck. The run also ends with the champion if no other policy could be
-        executed any more.
+        model promised less, and planning had converged to a good policy; if episodes can end early, after several episodes.
+        Otherwise an update is due: the model may not know the system well enough, or the planner may be stuck. The run also
+        ends with the champion if no other policy could be executed any more.
         """
         due = self._spent(data) or self._enough(state, data.all)
         if not state.use_actor:
@@ -180,7 +183,8 @@ class AutoLearner:
         kept = promised - measured < self.tolerance * state.scale
         state = crown(state, measured, error, better=kept and measured > rival)
         solved = state.converged and state.good and state.agreed and state.executes_champion
-        if excess < 1 and solved and not easy:
+        enough = state.champion_episodes >= (CONFIRMATIONS if self.spec.may_terminate else 1)
+        if excess < 1 and solved and not easy and enough:
             state = state._replace(ended=True, decision="stop: the promise was kept and planning has converged")
         elif self._spent(data) and state.executes_champion:
             state, excess = state._replace(ended=True, decision="stop with the champion: the budget is spent"), 0.0

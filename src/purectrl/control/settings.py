@@ -12,7 +12,6 @@ from purectrl.core.problem import Problem
 from purectrl.core.samplers import Sampler, Windows
 from purectrl.core.settings import Settings, check_counts, check_not_negative, check_positive
 
-
 MOST_STEPS = 4
 """A fit of many measurements takes at most this many times the steps of a fit of few."""
 
