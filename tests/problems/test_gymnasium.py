@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from small_learners import BLACK_BOX, SAMPLER, loop, settings
 
+import purectrl as pc
 from purectrl.control.exploration import SmoothNoise
 from purectrl.control.policy import Actor, BehaviorPolicy
 from purectrl.core import InputError, Key, Plan, UnsupportedError
@@ -104,16 +105,22 @@ def test_a_video_shows_every_step_of_an_episode(tmp_path):
 
 
 def test_a_registered_environment_is_rendered_or_says_why_not(tmp_path):
-    problem = gymnasium("purectrl.systems.gym:purectrl/Pendulum-v0", horizon=0.2)
+    gym.register("own/Swing-v0", entry_point=swing)
+    problem = gymnasium("own/Swing-v0", horizon=0.2)
     problem = replace(problem, eval_steps=2)
     files = problem.video(plan_for(problem), Key.from_seed(0), tmp_path)
-    assert files[0].name == "purectrl-Pendulum-v0.gif"
+    assert files[0].name == "own-Swing-v0.gif"
     with Image.open(files[0]) as film:
         assert (film.n_frames, film.size) == (2, (480, 480))
     gym.register("Blind-v0", entry_point=Blind)
     blind = gymnasium("Blind-v0", horizon=1.0)
     with pytest.raises(UnsupportedError, match="video: Blind-v0 cannot be rendered here: no display"):
         blind.video(plan_for(blind), Key.from_seed(0), tmp_path)
+
+
+def swing(render_mode=None):
+    """A pendulum, for 50 s per episode."""
+    return pc.problems.environment(pc.problems.pendulum(horizon=50.0), 0.1, render_mode)
 
 
 class Blind(Pictures):
@@ -208,7 +215,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
 
 
 def test_an_episode_longer_than_the_environment_s_own_limit_is_shorter_and_charged_by_its_length():
-    problem = gymnasium("purectrl.systems.gym:purectrl/Pendulum-v0", horizon=60.0)
+    problem = gymnasium(swing(), horizon=60.0)
     one = Algorithm(Equidistant(m=20), Batches((1, 2), "before", 2), BLACK_BOX).build(problem, Budget(100))
     state, record = one.step(one.init(Key.from_seed(0)))
     measured = 16  # one every 3 s, and the environment ends after 50 s

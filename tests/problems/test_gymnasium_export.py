@@ -71,11 +71,28 @@ def test_the_same_seed_begins_in_the_same_state():
     assert not np.array_equal(first, other)
 
 
+def test_rendering_shows_what_happened():
+    env = environment(pc.problems.acrobot(), dt=0.5, render_mode="rgb_array")
+    check_env(env, skip_render_check=True)
+    env.reset(seed=0)
+    first = env.render()
+    for _ in range(30):  # longer than the window
+        env.step(np.zeros(2, np.float32))
+    with pytest.raises(InputError, match=r"action: has shape \(1,\), expected \(2,\)"):
+        env.step(np.zeros(1, np.float32))
+    assert env.render().shape == first.shape == (480, 480, 3)
+    assert (env.render() != first).any()
+    assert environment(pc.problems.acrobot()).render() is None
+    assert env.metadata["render_fps"] == 2
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: environment(pc.problems.digits(), 0.1), UnsupportedError, "'digits' is none; use pendulum"),
         (lambda: environment(pc.problems.pendulum(diffusion=0.1), 0.1), UnsupportedError, "has process noise"),
+        (lambda: environment(pc.problems.two_rooms(), 1.0, "rgb_array"), UnsupportedError, "not a mechanical system"),
+        (lambda: environment(pc.problems.pendulum(), 0.1, "human"), InputError, "render_mode: must be None or 'rgb_"),
         (lambda: environment(pc.problems.pendulum(), 0.0), InputError, "dt: the time between two actions must be pos"),
         (lambda: environment(pc.problems.pendulum(horizon=1.0), 2.0), InputError, "dt: 2 s is longer than an episode"),
     ],

@@ -11,7 +11,9 @@ from PIL import Image
 
 from purectrl.core import InputError, PurectrlError
 from purectrl.systems import video
-from purectrl.systems.gym import SYSTEMS
+from purectrl.systems.acrobot import acrobot
+from purectrl.systems.cartpole import cartpole
+from purectrl.systems.pendulum import pendulum
 from purectrl.systems.rendering import TIP, render_frame, render_frames, smooth, trace
 from purectrl.systems.video import ffmpeg, save_video
 
@@ -34,19 +36,19 @@ def tip_pixel(image):
     return np.array([columns.mean(), rows.mean()])
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_one_frame_per_time_of_the_requested_size(name):
-    one = SYSTEMS[name]("paper")
+@pytest.mark.parametrize("make", [acrobot, cartpole, pendulum])
+def test_one_frame_per_time_of_the_requested_size(make):
+    one = make("paper")
     images = render_frames(one, trace(one, *swing(one)), size=(200, 240))
     assert images.shape == (12, 240, 200, 3)
     assert images.dtype == np.uint8
     assert all((a != b).any() for a, b in pairwise(images))
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_the_tip_is_drawn_where_it_is(name):
+@pytest.mark.parametrize("make", [acrobot, cartpole, pendulum])
+def test_the_tip_is_drawn_where_it_is(make):
     """Pixels are an affine map of metres, the same number across and up."""
-    one = SYSTEMS[name]("paper")
+    one = make("paper")
     draws = np.random.default_rng(0)
     states = np.concatenate([draws.uniform(-0.8, 0.8, (4, one.nq)), np.zeros((4, one.nq))], axis=1)
     metres, pixels = [], []
@@ -63,7 +65,7 @@ def test_the_tip_is_drawn_where_it_is(name):
 
 
 def test_the_camera_follows_a_cart_that_runs_away():
-    one = SYSTEMS["cartpole"]("paper")
+    one = cartpole("paper")
     far = trace(one, np.zeros(1), np.array([[50.0, np.pi, 0.0, 0.0]]), np.zeros((1, 1)))
     column, _ = tip_pixel(render_frame(one, far, (0.0, 1.0), (300, 300)))
     assert 0 < column < 300
@@ -78,7 +80,7 @@ def test_a_smooth_curve_follows_a_circle():
 
 @pytest.fixture(scope="module")
 def images():
-    one = SYSTEMS["pendulum"]("paper")
+    one = pendulum("paper")
     return render_frames(one, trace(one, *swing(one)), size=(200, 200))
 
 
@@ -123,7 +125,7 @@ def test_without_ffmpeg_the_error_says_what_to_install(tmp_path, images, monkeyp
 
 
 def test_wrong_arguments_are_named(tmp_path, images):
-    one = SYSTEMS["pendulum"]("paper")
+    one = pendulum("paper")
     with pytest.raises(InputError, match=r"path: 'swing.avi' must end with .gif or .mp4"):
         save_video(tmp_path / "swing.avi", images, fps=25)
     with pytest.raises(InputError, match=r"frames: float64 \[12, 200, 200, 3\], expected uint8"):

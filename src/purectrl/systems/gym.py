@@ -1,158 +1,22 @@
-"""Gymnasium: mechanical systems as environments, and environments as the true system behind an oracle.
+"""Gymnasium environments as the true system behind an oracle.
 
-Importing this module registers `purectrl/Pendulum-v0`, `purectrl/CartPole-v0` and `purectrl/Acrobot-v0`:
-
-    import gymnasium, purectrl.systems.gym
-    env = gymnasium.make("purectrl/CartPole-v0", dt=0.05, render_mode="rgb_array")
-
-and `gym_rollout(gymnasium.make("Pendulum-v1"), policy)` is a rollout for `Oracle`.
+`gym_rollout(gymnasium.make("Pendulum-v1"), policy)` is a rollout for `Oracle`.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
-import jax
 import numpy as np
 from gymnasium.spaces import Box
 from jax import Array
 
-from purectrl.core.errors import InputError, MeasurementError, choose, require
+from purectrl.core.errors import InputError, MeasurementError, require
 from purectrl.core.keys import Key
 from purectrl.core.measurement import Measurements
 from purectrl.core.oracle import Rollout
 from purectrl.core.plan import Plan
-from purectrl.systems.acrobot import acrobot
-from purectrl.systems.cartpole import cartpole
-from purectrl.systems.integration import runge_kutta_step
-from purectrl.systems.mechanical import MechanicalSystem
-from purectrl.systems.pendulum import pendulum
-from purectrl.systems.rendering import Trace, render_frame, require_links
 from purectrl.systems.spec import Control
-
-SYSTEMS: dict[str, Callable[[str], MechanicalSystem]] = {
-    "acrobot": acrobot,
-    "cartpole": cartpole,
-    "pendulum": pendulum,
-}
-"""The shipped mechanical systems, each a function of the variant."""
-IDS = {"pendulum": "purectrl/Pendulum-v0", "cartpole": "purectrl/CartPole-v0", "acrobot": "purectrl/Acrobot-v0"}
-MAX_STEP = 0.01
-"""Longest step of the integrator, in seconds."""
-WINDOW = 10.0
-"""Seconds of reward and control that a rendered frame shows."""
-
-
-class MechanicalEnv(gymnasium.Env):
-    """A mechanical system in discrete time: the control is held for `dt` seconds, integrated in steps of at most 0.01 s.
-
-    Observation: `MechanicalSystem.featurize`. Action: fractions of the control limit, u = u_max · action, action in
-    [−1, 1]^k. Reward: b(x, u) at the beginning of the step. Episodes never terminate; they are truncated after `horizon`
-    seconds.
-
-    Main arguments:
-        system: a mechanical system, or the name of a shipped one: pendulum, cartpole, acrobot.
-        variant: of a shipped system, "paper" or "released".
-        dt: seconds between two actions.
-
-    Other arguments:
-        horizon: seconds until the episode is truncated.
-        render_mode: None or "rgb_array".
-    """
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
-
-    def __init__(
-        self,
-        system: MechanicalSystem | str,
-        variant: str = "paper",
-        dt: float = 0.1,
-        horizon: float = 50.0,
-        render_mode: str | None = None,
-    ) -> None:
-        require(dt > 0, f"dt: the time between two actions must be positive, not {dt}")
-        require(horizon >= dt, f"horizon: {horizon:g} s is shorter than one step of {dt:g} s")
-        require(render_mode in (None, "rgb_array"), f"render_mode: must be None or 'rgb_array', not {render_mode!r}")
-        if isinstance(system, str):
-            system = SYSTEMS[choose("system", system, SYSTEMS)](variant)
-        self.system = system
-        if render_mode is not None:
-            require_links(system)
-        self.dt, self.horizon, self.render_mode = dt, horizon, render_mode
-        self.metadata = {**self.metadata, "render_fps": max(1, round(1 / dt))}
-        # velocities and the cart are unbounded, but environments must declare finite bounds
-        limit = np.full(system.feature_dim, np.finfo(np.float32).max, np.float32)
-        width = system.feature_dim - system.nq
-        trigonometric = np.concatenate([[True] * 2 if angle else [False] for angle in system.angles])
-        limit[:width][trigonometric] = 1.0
-        self.observation_space = Box(-limit, limit, dtype=np.float32)
-        self.action_space = Box(-1.0, 1.0, (system.control_dim,), np.float32)
-        self._advance = jax.jit(held_control(system, dt))
-        self._look = jax.jit(lambda x, u: (system.featurize(x), system.reward(x, u)))
-        self._joints = jax.jit(lambda x: require_links(system)(x[: system.nq]))
-        self._x, self._steps = np.asarray(system.init_mean, np.float32), 0
-        self._rows: list[tuple[np.ndarray, ...]] = []
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """Starts in the initial box, or in `options["state"]` [2·nq]."""
-        super().reset(seed=seed)
-        options = dict(options or {})
-        x = (
-            self.np_random.uniform(-1.0, 1.0, self.system.state_dim) * self.system.init_half_width
-            + self.system.init_mean
-        )
-        x = np.asarray(options.pop("state", x), np.float32)
-        require(not options, f"options: unknown {sorted(options)}, only 'state' is supported")
-        expected = (self.system.state_dim,)
-        require(x.shape == expected, f"options: 'state' has shape {x.shape}, expected {expected}")
-        self._x, self._steps, self._rows = x, 0, []
-        return self._observe(np.zeros(self.system.control_dim, np.float32)), {"state": x.copy()}
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """Holds u = u_max · action for `dt` seconds; the reward is the one at the beginning."""
-        u = self.system.u_max * np.clip(np.asarray(action, np.float32), -1.0, 1.0)
-        x, reward = self._advance(self._x, u)
-        self._x, self._steps = np.asarray(x), self._steps + 1
-        truncated = self._steps * self.dt >= self.horizon - 1e-9 * self.dt
-        return self._observe(u), float(reward), False, truncated, {"state": self._x.copy()}
-
-    def render(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleMethodOverride] (Gymnasium's is generic)
-        """The current frame, uint8 [480, 480, 3]; None without a render mode."""
-        if self.render_mode is None:
-            return None
-        t, joints, u, r = (np.stack(column) for column in zip(*self._rows, strict=True))
-        return render_frame(self.system, Trace(t, joints, u, r), (t[0], max(t[-1], t[0] + WINDOW)), (480, 480))
-
-    def _observe(self, u: np.ndarray) -> np.ndarray:
-        """The current observation; adds a row to the rendered trace."""
-        features, reward = self._look(self._x, u)
-        if self.render_mode is not None:
-            t = self._steps * self.dt
-            self._rows = [row for row in self._rows if row[0] > t - WINDOW]
-            self._rows.append((np.array(t), np.asarray(self._joints(self._x)), u, np.asarray(reward)))
-        return np.array(features, np.float32)
-
-
-def held_control(system: MechanicalSystem, dt: float) -> Callable[[Array, Array], tuple[Array, Array]]:
-    """(x [2·nq], u [k]) -> (state after `dt` seconds under the constant control u, reward b(x, u)), by Runge-Kutta steps."""
-    steps = max(1, int(np.ceil(dt / MAX_STEP - 1e-9)))
-    h = dt / steps
-
-    def advance(x: Array, u: Array) -> tuple[Array, Array]:
-        substep = lambda _, x: runge_kutta_step(lambda x, t: system.drift(x, u), x, 0.0, h)  # noqa: E731
-        return jax.lax.fori_loop(0, steps, substep, x), system.reward(x, u)
-
-    return advance
-
-
-def register() -> None:
-    """Adds the shipped mechanical systems to Gymnasium's registry; calling it again changes nothing."""
-    for name, identifier in IDS.items():
-        if identifier not in gymnasium.registry:
-            gymnasium.register(identifier, entry_point="purectrl.systems.gym:MechanicalEnv", kwargs={"system": name})
-
-
-register()
 
 
 def gym_rollout(env: gymnasium.Env, policy: Callable[[Any, np.ndarray], Array], dt: float | None = None) -> Rollout:
