@@ -28,6 +28,7 @@ from purectrl.paper import (
     thm1_quotient,
     thm1_rate,
     thm2_dimension,
+    thm2_repair,
     thm2_switches,
     thm3_rollouts,
 )
@@ -58,9 +59,17 @@ SMALL = {
         thm1_coverage.item(8, 2, 40, {"linear": 32, "kernel": 16}, (16, 32), seeds=20, most=20, quick=3)
     ),
     "thm1-rate": fast(thm1_rate.item((4096, 1024, 256), (1024, 256), seeds=5, base_seeds=5, quick=3)),
-    "thm1-minimax": thm1_minimax.item((1024, 256), (4096, 1024), seeds=5, quick=3),
+    "thm1-minimax": thm1_minimax.item(
+        (1024, 256),
+        (4096, 1024),
+        {"dimension": (2,), "horizon": (0.5, 2.0), "reward_std": (2.0,)},
+        at=4096,
+        seeds=5,
+        quick=3,
+    ),
     "thm1-quotient": thm1_quotient.item({"lists": 32, "linear": 32}, 16, runs=2),
     "thm2-switches": fast(thm2_switches.item((32, 16, 8), (1.0, 10.0), seeds=3, quick=2)),
+    "thm2-repair": fast(thm2_repair.item(16, seeds=5, quick=3)),
     "thm2-dimension": thm2_dimension.item((1, 2), 64, seeds=5, quick=3),
     "thm3-rollouts": thm3_rollouts.item(64, (1, 2, 4), (1.0, 0.1), (0.1, 0.0), seeds=5, quick=3),
     "prop2-independency": prop2_independency.item(most=16),
