@@ -72,7 +72,7 @@ SMALL = {
     "thm2-repair": fast(thm2_repair.item(16, seeds=5, quick=3)),
     "thm2-dimension": thm2_dimension.item((1, 2), 64, seeds=5, quick=3),
     "thm3-rollouts": thm3_rollouts.item(64, (1, 2, 4), (1.0, 0.1), (0.1, 0.0), seeds=5, quick=3),
-    "prop2-independency": prop2_independency.item(most=16),
+    "prop2-independency": prop2_independency.item(most=16, counts=(4, 16), N=64, seeds=5, quick=3),
     "neural-pendulum": fewer("neural-pendulum", seeds=2),
     "neural-systems": neural_systems.item(("swing-up",), measurements=400, seeds=5, quick=2),
     "control-main": fewer("control-main", seeds=4, most={"pure-enode": 3, "enode": 2}),
@@ -123,7 +123,9 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             evaluation = {"reward": 0.5, "episodes": 1, "eval_reward": 0.9, "eval_return": 0.9}
             evaluation |= {"eval_solved": True, "reward_error": 0.2, "queries": 10, "eval_reward_held_out": 0.6}
             evaluation |= {"eval_classifier_accuracy": 0.97, "eval_diversity": 0.15}
-            counted = [{"step": n, "rollouts": n, "updates": n, "updated": "both"} for n in range(1, 6)]
+            counted = [
+                {"step": n, "rollouts": n, "updates": n, "updated": "both", "rewards": 6 - n} for n in range(1, 6)
+            ]
             steps = [{"measurements": 10 * n, "gap": 1.0 / n, "seconds": 30.0 * n, **evaluation} for n in range(1, 6)]
             records = [count | record for count, record in zip(counted, steps, strict=True)]
             (job.out / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
