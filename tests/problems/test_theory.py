@@ -265,8 +265,8 @@ def test_all_policies_are_worth_zero_with_the_rewards_of_proposition_2():
     assert (found.metrics["optimum"], found.metrics["covered"]) == (0.0, True)
     worth, error = problem.value(found.loop.learner.policy(found.state.learner))
     assert abs(float(worth)) < 5 * float(error)
-    assert found.lines[0]["rewards"] == 9
-    assert 1 <= found.lines[-1]["rewards"] <= 3
+    assert found.steps[0][0].learner.reward_set.sum() == 9
+    assert 1 <= found.state.learner.reward_set.sum() <= 3
 
 
 # Algorithms 1 to 3

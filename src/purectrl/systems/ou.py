@@ -38,12 +38,13 @@ def proportional(slope: Array, x: Array, u: Array) -> Array:
 
 
 def linear(diffusion: float = math.sqrt(2.0), horizon: float = 4.0) -> System:
-    """The system of Proposition 2, whose reward is x.
+    """The system of Proposition 2, whose reward is x and has no bounds.
 
     >>> float(linear().reward(jnp.full(1, -0.5), jnp.ones(1)))
     -0.5
     """
-    return dataclasses.replace(ou(0.0, diffusion, horizon), reward=lambda x, u: proportional(jnp.float32(1.0), x, u))
+    reward = lambda x, u: proportional(jnp.float32(1.0), x, u)  # noqa: E731
+    return dataclasses.replace(ou(0.0, diffusion, horizon), reward=reward, reward_range=(-math.inf, math.inf))
 
 
 def ou(goal: float = 1.25, diffusion: float = math.sqrt(2.0), horizon: float = 4.0) -> System:
