@@ -21,6 +21,8 @@ from purectrl.paper import ITEMS
 from purectrl.paper.results import Table
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
+CORES = 2
+"""Cores of the machine whose time the criterion of the theory is about."""
 
 
 def write_result(name: str, values: dict[str, Any]) -> None:
@@ -423,8 +425,27 @@ def glance(items: list[dict[str, Any]]) -> str:
             "",
             Table(columns, rows).markdown(),
             "",
+            *theory_minutes(items),
         ]
     )
+
+
+def theory_minutes(items: list[dict[str, Any]]) -> list[str]:
+    """Whether the theory can be reproduced in the time that it should take on two cores; no lines without such items."""
+    theory = [found for found in items if found["item"].startswith(("thm", "prop", "neural-"))]
+    if not theory:
+        return []
+    spent = [sum(found[name] for found in theory) / 60 / CORES for name in ("seconds", "quick_seconds")]
+    words = [
+        f"{minutes:.0f} minutes{how} (criterion: at most {most}, {'met' if minutes <= most else '**missed**'})"
+        for minutes, most, how in zip(spent, (60, 10), ("", " with `--quick`"), strict=True)
+    ]
+    short = [f"`{found['item']}`" for found in theory if found["command"].endswith("--quick")]
+    more = f"Of {', '.join(short)} only the runs of `--quick` are stored and counted in both." if short else ""
+    text = (
+        f"The theory, all items from {theory[0]['item']} to {theory[-1]['item']}, on two cores: {' and '.join(words)}. "
+    )
+    return [text + more, ""]
 
 
 def _minutes(seconds: float) -> int | str:

@@ -381,7 +381,7 @@ NOT_IN_THE_REFERENCE = {
         "paper.diffusion_fine_tuners", "paper.fine_tuning",
         "paper.groups", "paper.league", "paper.neural_pendulum", "paper.neural_systems", "paper.output",
         "paper.prop2_independency", "paper.thm1_coverage", "paper.thm1_minimax", "paper.thm1_quotient", "paper.thm1_rate",
-        "paper.thm2_dimension", "paper.thm2_switches", "paper.thm3_rollouts",
+        "paper.thm2_dimension", "paper.thm2_repair", "paper.thm2_switches", "paper.thm3_rollouts",
     ],
     "the page of `purectrl label`": ["labels", "labels.queue", "labels.server"],
     "the inside of `purectrl report`": [

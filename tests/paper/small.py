@@ -28,6 +28,7 @@ from purectrl.paper import (
     thm1_quotient,
     thm1_rate,
     thm2_dimension,
+    thm2_repair,
     thm2_switches,
     thm3_rollouts,
 )
@@ -58,12 +59,20 @@ SMALL = {
         thm1_coverage.item(8, 2, 40, {"linear": 32, "kernel": 16}, (16, 32), seeds=20, most=20, quick=3)
     ),
     "thm1-rate": fast(thm1_rate.item((4096, 1024, 256), (1024, 256), seeds=5, base_seeds=5, quick=3)),
-    "thm1-minimax": thm1_minimax.item((1024, 256), (4096, 1024), seeds=5, quick=3),
+    "thm1-minimax": thm1_minimax.item(
+        (1024, 256),
+        (4096, 1024),
+        {"dimension": (2,), "horizon": (0.5, 2.0), "reward_std": (2.0,)},
+        at=4096,
+        seeds=5,
+        quick=3,
+    ),
     "thm1-quotient": thm1_quotient.item({"lists": 32, "linear": 32}, 16, runs=2),
     "thm2-switches": fast(thm2_switches.item((32, 16, 8), (1.0, 10.0), seeds=3, quick=2)),
+    "thm2-repair": fast(thm2_repair.item(16, seeds=5, quick=3)),
     "thm2-dimension": thm2_dimension.item((1, 2), 64, seeds=5, quick=3),
     "thm3-rollouts": thm3_rollouts.item(64, (1, 2, 4), (1.0, 0.1), (0.1, 0.0), seeds=5, quick=3),
-    "prop2-independency": prop2_independency.item(most=16),
+    "prop2-independency": prop2_independency.item(most=16, counts=(4, 16), N=64, seeds=5, quick=3),
     "neural-pendulum": fewer("neural-pendulum", seeds=2),
     "neural-systems": neural_systems.item(("swing-up",), measurements=400, seeds=5, quick=2),
     "control-main": fewer("control-main", seeds=4, most={"pure-enode": 3, "enode": 2}),
@@ -114,7 +123,9 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             evaluation = {"reward": 0.5, "episodes": 1, "eval_reward": 0.9, "eval_return": 0.9}
             evaluation |= {"eval_solved": True, "reward_error": 0.2, "queries": 10, "eval_reward_held_out": 0.6}
             evaluation |= {"eval_classifier_accuracy": 0.97, "eval_diversity": 0.15}
-            counted = [{"step": n, "rollouts": n, "updates": n, "updated": "both"} for n in range(1, 6)]
+            counted = [
+                {"step": n, "rollouts": n, "updates": n, "updated": "both", "rewards": 6 - n} for n in range(1, 6)
+            ]
             steps = [{"measurements": 10 * n, "gap": 1.0 / n, "seconds": 30.0 * n, **evaluation} for n in range(1, 6)]
             records = [count | record for count, record in zip(counted, steps, strict=True)]
             (job.out / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -147,6 +147,7 @@ def sorted_curve(curve):
         "thm1-rate",
         "thm1-minimax",
         "thm2-switches",
+        "thm2-repair",
         "thm2-dimension",
         "thm3-rollouts",
         "neural-pendulum",
@@ -226,6 +227,28 @@ def test_switches_are_linear_in_log_n_or_not(tmp_path, growth, linear):
         assert found["numbers"]["linear_fit"][0] == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize(("seed_with_more", "passed"), [(None, True), (3, False)])
+def test_the_repair_is_worse_in_a_pair_or_not(tmp_path, seed_with_more, passed):
+    def more(group, seed):
+        both = group.overrides["schedule.renew"] == "both"
+        return both and seed == seed_with_more and group.label == "default"
+
+    def ledger(group, seed):
+        return {"updates": 6 if more(group, seed) else 4 if group.overrides["schedule.renew"] == "both" else 5}
+
+    def metrics(group, seed):
+        share = 0.5 if group.overrides["schedule.renew"] == "both" else 1.0
+        return {"gap": (1.2 if more(group, seed) else share) * (1 + noise(group, seed)), "covered": True}
+
+    found = finished("thm2-repair", tmp_path, metrics, ledger=ledger)
+    checks = {check["criterion"]: check for check in found["checks"]}
+    default, low = ([checks[one] for one in checks if one.startswith(label)] for label in ("default", "low noise"))
+    assert [check["passed"] for check in default] == [passed, passed, True]
+    assert [check["passed"] for check in low] == [True] * 3
+    assert low[2]["observed"] == "0.500 [0.500, 0.500] times"
+    assert default[0]["observed"].startswith(f"more in {0 if passed else 1} of 5 pairs")
+
+
 @pytest.mark.parametrize(("plans", "passed"), [((4, 5), True), ((4, 7), False)])
 def test_policy_changes_grow_with_the_dimension_or_not(tmp_path, plans, passed):
     def ledger(group, seed):
@@ -233,11 +256,15 @@ def test_policy_changes_grow_with_the_dimension_or_not(tmp_path, plans, passed):
         return {"updates": count, "policy_changes": count}
 
     found = finished("thm2-dimension", tmp_path, ledger=ledger)
-    assert found["numbers"]["exponent"]["value"] == pytest.approx(math.log(plans[1] / plans[0]) / math.log(3 / 2))
-    checks = {check["criterion"].split(" ")[0]: check["passed"] for check in found["checks"]}
-    assert checks["exponent"] == passed
-    assert checks["fewer"]
-    assert found["numbers"]["within"]["d = 1"]["y"] == [0, 0, 0, 0, 1, 3, 5]  # the invented records: one per 10 of 50
+    checks = {" ".join(check["criterion"].split(" ")[:2]): check["passed"] for check in found["checks"]}
+    for kind, growth in (("linear", 3 / 2), ("kernel", 15 / 8)):  # of the number of features
+        one = found["numbers"][kind]
+        assert one["exponent"]["value"] == pytest.approx(math.log(plans[1] / plans[0]) / math.log(growth))
+        assert one["within"]["d = 1"]["y"] == [0, 0, 0, 0, 1, 3, 5]  # the invented records: one per 10 of 50
+        assert checks[f"{kind}: policy"]
+        assert checks[f"{kind}: fewer"]
+    assert checks["linear: exponent"] == passed
+    assert checks["kernel: exponent"]
 
 
 @pytest.mark.parametrize("exponent", [0.5, 0.1])
@@ -264,9 +291,18 @@ def test_the_regret_grows_as_a_power_of_c_or_not(tmp_path, exponent):
 @pytest.mark.parametrize(("exponent", "passed"), [(-0.5, True), (-0.45, False), (-0.56, False)])
 def test_the_minimax_rate_is_neither_slower_nor_faster(tmp_path, exponent, passed):
     def metrics(group, seed):
-        return {"gap": (1 + noise(group, seed)) * group.measurements**exponent, "covered": True}
+        over = group.arguments.get("horizon", 1) * group.arguments.get("dimension", 1) ** (exponent + 1.5)
+        noisier = group.arguments.get("reward_std", 1) ** (2 * exponent + 2)
+        return {"gap": (1 + noise(group, seed)) * over * noisier * group.measurements**exponent, "covered": True}
 
     found = finished("thm1-minimax", tmp_path, metrics)
+    sweeps = {one["name"]: one for one in found["numbers"]["sweeps"]}
+    assert [sweeps[name]["exponent"]["value"] for name in ("dimension", "horizon", "reward_std")] == pytest.approx(
+        [exponent + 1.5, 1.0, 2 * exponent + 2]
+    )
+    assert sweeps["horizon"]["exponent of the bound"] == pytest.approx(1.0)
+    assert sweeps["reward_std"]["exponent of the bound"] == pytest.approx(1.0)
+    assert 0.5 < sweeps["dimension"]["exponent of the bound"] < 1.0
     one = found["numbers"]["series"][0]
     assert one["slope"]["value"] == pytest.approx(exponent)
     assert one["local"] == pytest.approx([exponent])
@@ -283,7 +319,8 @@ def test_radii_that_items_compute_without_jax_are_those_of_the_learner():
 
 
 def test_the_closed_form_keeps_below_the_bound(tmp_path):
-    found = finished("prop2-independency", tmp_path)
+    found = finished("prop2-independency", tmp_path, lambda group, seed: {"gap": 0.0, "covered": True})
+    assert found["numbers"]["runs"]["16"]["measurements"] == 50  # the invented records have one reward left at the end
     assert all(check["passed"] for check in found["checks"])
     for case in found["numbers"]["cases"]:
         assert case["value"] == sorted(case["value"])

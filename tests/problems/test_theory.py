@@ -256,6 +256,19 @@ def test_a_run_on_ou_learns(sampler, schedule):
     assert np.mean(found.gaps[-20:]) < 0.1
 
 
+def test_all_policies_are_worth_zero_with_the_rewards_of_proposition_2():
+    """E αx(t) = 0 for x(0) = 0, so there is no regret; the confidence set of α shrinks around the truth all the same."""
+    problem = ou(rewards="linear")
+    assert (problem.finite.classes.drifts.size, problem.finite.classes.rewards.size) == (1, 9)
+    found = run(problem, FiniteSets(radius="anytime"), Equidistant(m=4), Every(), measurements=2048)
+    assert set(found.gaps) == {0.0}
+    assert (found.metrics["optimum"], found.metrics["covered"]) == (0.0, True)
+    worth, error = problem.value(found.loop.learner.policy(found.state.learner))
+    assert abs(float(worth)) < 5 * float(error)
+    assert found.steps[0][0].learner.reward_set.sum() == 9
+    assert 1 <= found.state.learner.reward_set.sum() <= 3
+
+
 # Algorithms 1 to 3
 
 

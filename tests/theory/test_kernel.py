@@ -10,6 +10,7 @@ from purectrl.core import Budget, Key, UnsupportedError
 from purectrl.core.algorithm import Algorithm
 from purectrl.core.samplers import Uniform
 from purectrl.core.schedules import OnExcessLoss
+from purectrl.problems.circle import WAVES, circle
 from purectrl.problems.theory import lqr
 from purectrl.problems.theory_classes import lqr_kernel_classes
 from purectrl.runs.api import run
@@ -123,6 +124,31 @@ def test_anytime_sets_of_a_kernel_class_cover_the_truth():
 
 
 @pytest.mark.filterwarnings("ignore::purectrl.theory.confidence.MisspecificationWarning")
+@pytest.mark.parametrize("d", [1, 3])
+def test_the_reward_of_the_circle_is_in_the_ball_of_its_kernel(d):
+    problem = circle(dimension=d, distance=0.4 / d)
+    drifts, rewards = problem.continuous.kernels()
+    theta = rewards.true_parameter(problem.truth.reward)
+    assert theta.shape == (1 + 7 * d, 1)
+    # the norm of −η ψ_j in the space of κ is η sqrt((1/2)²/w_0 + (1/2)²/w_1), and that of the constant 1/2 is 0.1
+    expected = math.sqrt(0.01 + d * (0.4 / d) ** 2 * (1 / WAVES[0] + 1 / WAVES[1]) / 4)
+    assert np.linalg.norm(theta) == pytest.approx(expected, rel=1e-3)
+    assert expected < rewards.bound
+    for seed in range(3):
+        draws = np.random.default_rng(seed)
+        x, u = (jnp.asarray(draws.uniform(low, high, n), jnp.float32) for low, high, n in ((0, 7, 1), (-1, 1, d)))
+        found = rewards.apply(jnp.asarray(theta, jnp.float32), x, u)
+        assert float(found) == pytest.approx(float(problem.truth.reward.function(x, u)), abs=1e-5)
+    assert drifts.true_parameter(problem.truth.drift).tolist() == [[0.0]]
+
+
+def test_kernel_sets_run_on_the_circle():
+    learner = KernelSets(paths=4, num_restarts=1, iterations=2)
+    result = run(circle(dimension=2), Algorithm(Uniform(), OnExcessLoss(), learner), measurements=64, seed=0)
+    assert result.metrics["covered"]
+    assert 0 < result.metrics["determinant_doublings"] < 64
+
+
 def test_kernel_sets_run_with_low_switch():
     learner = KernelSets(paths=4, num_restarts=1, iterations=2)
     problem = lqr(dimension=1, steps=8)

@@ -22,6 +22,7 @@ ITEMS: Mapping[str, str] = {
     "thm1-minimax": "purectrl.paper.thm1_minimax",
     "thm1-quotient": "purectrl.paper.thm1_quotient",
     "thm2-switches": "purectrl.paper.thm2_switches",
+    "thm2-repair": "purectrl.paper.thm2_repair",
     "thm2-dimension": "purectrl.paper.thm2_dimension",
     "thm3-rollouts": "purectrl.paper.thm3_rollouts",
     "prop2-independency": "purectrl.paper.prop2_independency",

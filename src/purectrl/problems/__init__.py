@@ -52,7 +52,12 @@ PROBLEMS: dict[str, Entry] = {
     ),
     "ou": _entry("theory:ou", "the Ornstein-Uhlenbeck process of Proposition 2", "states", "finite classes"),
     "circle": _entry(
-        "circle:circle", "Brownian motion on a circle, closed forms", "states", "finite classes", "linear classes"
+        "circle:circle",
+        "Brownian motion on a circle, closed forms",
+        "states",
+        "finite classes",
+        "linear classes",
+        "kernel classes",
     ),
     "neural": _entry("theory:neural", "a pendulum whose drift is a network", "states", "neural classes"),
     "pendulum": _entry("mechanical_systems:pendulum", "swing up a rod with a weak torque", "states", "equations"),

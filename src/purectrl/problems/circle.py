@@ -22,12 +22,15 @@ from purectrl.problems.theory import Drift, Parts, check_arguments, make_problem
 from purectrl.systems import circle as circle_system
 from purectrl.systems.circle_statistics import Start, mean_bump
 from purectrl.theory.classes import Classes, FiniteClass, TrueFunction, Truth
+from purectrl.theory.kernel import Kernel, kernel_class, kernel_features
 from purectrl.theory.linear import LinearClass
 from purectrl.theory.planning import Values
 from purectrl.theory.problem import TRUE_PATHS, ContinuousModels, FiniteModels, TheoryProblem, remembered, true_value
 
 OFFSET = 5.0
 """The constant feature of the linear rewards: large, so that the true Θ is far inside its ball."""
+WAVES = (0.4, 0.35, 0.18, 0.07)
+"""κ(s) = Σ_k w_k cos ks, the kernel of functions on the circle; they sum to one."""
 
 
 def circle(
@@ -41,7 +44,8 @@ def circle(
     drift: Drift = "drawn",
     steps: int = 8,
 ) -> TheoryProblem:
-    """Brownian motion on a circle, with 2^d candidate rewards, or linear ones. Values, suboptimality and C_{T,m} are exact.
+    """Brownian motion on a circle, with 2^d candidate rewards, linear ones, or a kernel class. Values, suboptimality and
+    C_{T,m} are exact.
 
     Main arguments:
         dimension: d, the number of controls and of unknowns, one to eight.
@@ -108,7 +112,34 @@ def _linear_models(dimension: int, horizon: float, distance: float) -> tuple[Con
         return horizon * (0.5 - distance * jnp.sum(control) / 2), jnp.float32(0.0)
 
     search = lambda: (horizon * (0.5 + distance * dimension / 2), 0.0, horizon / 2)  # noqa: E731
-    return ContinuousModels(ConstantControls(dimension), Anywhere(), rewards, value, search, drifts=drifts), theta
+    kernels = functools.cache(lambda: (drifts, _kernel_rewards(dimension)))
+    policies = ConstantControls(dimension)
+    return ContinuousModels(policies, Anywhere(), rewards, value, search, drifts=drifts, kernels=kernels), theta
+
+
+def wave_kernel(weights: tuple[float, ...]) -> Kernel:
+    """κ(x, x') = Σ_k w_k cos k(x − x'), k = 0, 1, …: smooth functions with 2 · len(weights) − 1 coordinates.
+
+    >>> float(wave_kernel((0.5, 0.5))(jnp.zeros(1), jnp.full(1, jnp.pi)))
+    0.0
+    """
+    waves = jnp.arange(len(weights))
+    return lambda x, other: jnp.sum(jnp.asarray(weights, jnp.float32) * jnp.cos(waves * (x[0] - other[0])))
+
+
+def _kernel_rewards(dimension: int) -> LinearClass:
+    """The unit ball of the kernel OFFSET² + Σ_j u_j u'_j κ(x − x'): b(x, u) = a + Σ_j u_j f_j(x) with any smooth f_j. It has
+    1 + 7d coordinates; of the truth f_j = −η ψ_j."""
+    count = 2 * len(WAVES) - 1
+    functions = kernel_features(wave_kernel(WAVES), np.arange(count)[:, None] * 2 * np.pi / count)
+
+    def features(x: Array, u: Array) -> Array:
+        return jnp.concatenate([jnp.full(1, OFFSET), jnp.outer(u, functions(x, u[:0])).ravel()])
+
+    places = np.linspace(0.0, 2 * np.pi, 3 * count, endpoint=False)
+    controls = np.concatenate([np.zeros((1, dimension)), np.eye(dimension), np.ones((1, dimension))])
+    candidates = np.array([[x, *u] for x in places for u in controls], np.float32)
+    return kernel_class(features, candidates, 1.0, state_dim=1)
 
 
 def _uniform_angle(_: Array, key: Array) -> Array:

@@ -21,8 +21,8 @@ def independency_of(
 ) -> dict[str, Any]:
     """C_{T,m} of `sampler` by nested simulation, and its part C_{T,m,F}: the same with R = {b*}, so for the drifts alone.
 
-    C_{T,m} of `ou` with m > 1 is infinite, which no simulation shows: its states are unbounded, and a past far from all
-    goals leaves no difference between two rewards to measure. It is None, as infinity is in JSON.
+    C_{T,m} of `ou` with bumps and m > 1 is infinite, which no simulation shows: its states are unbounded, and a past far
+    from all goals leaves no difference between two rewards to measure. It is None, as infinity is in JSON.
 
     Main arguments:
         problem_name: a problem with finite classes: finite, lqr or ou.
@@ -39,7 +39,7 @@ def independency_of(
     counts = {"steps": problem.steps, "pasts": pasts, "futures": futures, "pool": pool}
     name = next((name for name, kind in SAMPLERS.items() if type(sampler) is kind), type(sampler).__name__)
     key = Key.from_seed(0).child("independency", name, sampler.m)
-    infinite = problem.name == "ou" and sampler.m > 1
+    infinite = problem.name == "ou" and sampler.m > 1 and arguments.get("rewards") != "linear"
     whole = None if infinite else independency_coefficient(key, system, *classes, sampler=sampler, **counts)
     drift = independency_coefficient(key, system, *drifts_only, sampler=sampler, **counts)
     return {

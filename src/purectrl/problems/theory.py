@@ -130,6 +130,7 @@ def ou(
     diffusion: float = math.sqrt(2.0),
     u_min: float = 0.25,
     u_max: float = 4.0,
+    rewards: Literal["bumps", "linear"] = "bumps",
     step: float = 0.1,
     reward_std: float = 1.0,
     drift: Drift = "drawn",
@@ -143,6 +144,8 @@ def ou(
         diffusion: g*, constant and known; the proposition has sqrt(2).
         u_min: the smallest control; C_{T,m} ≤ 1 + m / (2 T u_min).
         u_max: the largest control.
+        rewards: bumps around nine goals, with nine drifts; or αx with the true drift alone, as in the proposition, where all
+            policies are worth zero and only the confidence sets have something to learn.
 
     Other arguments:
         step: Δ, the time that one measurement of the drift takes.
@@ -157,7 +160,7 @@ def ou(
     least = math.ceil(u_max * horizon / 2)
     require(steps >= least, f"steps: Euler-Maruyama is unstable with fewer than u_max · T / 2 = {least} steps")
     fine = _substeps(substeps, drift)
-    parts = _ou_parts(horizon, diffusion, steps, u_min, u_max)
+    parts = _ou_parts(horizon, diffusion, steps, u_min, u_max, rewards == "linear")
     return make_problem("ou", parts, diffusion, MeasurementModel(step, reward_std, drift), steps, substeps=fine)
 
 
@@ -300,11 +303,16 @@ def _lqr_parts(horizon: float, diffusion: float, steps: int, substeps: int, dime
 
 
 @functools.lru_cache(maxsize=8)
-def _ou_parts(horizon: float, diffusion: float, steps: int, u_min: float, u_max: float) -> Parts:
-    f, b = theory_classes.OU_TRUTH
-    system = ou_system.ou(float(theory_classes.OU_GOALS[b]), diffusion, horizon)
-    table = theory_classes.ou_values(u_min, u_max, diffusion, horizon)
-    exact, classes = Values(table[:, :, f, b, None, None], error=0.0), theory_classes.ou_classes(u_min, u_max)
+def _ou_parts(horizon: float, diffusion: float, steps: int, u_min: float, u_max: float, linear: bool) -> Parts:
+    classes = theory_classes.ou_classes(u_min, u_max, linear)
+    if linear:
+        system, (f, b) = ou_system.linear(diffusion, horizon), (0, classes.rewards.size - 1)
+        table = np.zeros((classes.policies.size, 1, 1, classes.rewards.size))
+    else:
+        f, b = theory_classes.OU_TRUTH
+        system = ou_system.ou(float(theory_classes.OU_GOALS[b]), diffusion, horizon)
+        table = theory_classes.ou_values(u_min, u_max, diffusion, horizon)
+    exact = Values(table[:, :, f, b, None, None], error=0.0)
     initial: Initial = functools.partial(classes.initials.apply, 0)
     return Parts(
         system,

@@ -22,6 +22,8 @@ OU_GOALS = np.linspace(0.0, 2.0, 9)
 """Where the rewards of `ou` have their maximum; the truth is 1.25."""
 OU_TRUTH = 4, 5
 """The indices of the truth among the multipliers and the goals."""
+OU_SLOPES = np.linspace(0.0, 1.0, 9)
+"""α in the rewards αx of `ou` with linear rewards; the truth is the last."""
 KERNEL_TOLERANCE = 0.02
 """The variance that chosen points may leave unexplained in the kernel classes of `lqr`, relative to that of the kernel."""
 
@@ -161,13 +163,14 @@ def ou_values(u_min: float, u_max: float, diffusion: float, horizon: float) -> n
     return ou_system.value(decay, OU_GOALS, diffusion, horizon)
 
 
-def ou_classes(u_min: float, u_max: float) -> Classes:
-    """Nine constant policies, x(0) = 0, nine drifts, nine rewards."""
-    numbers = ou_controls(u_min, u_max), OU_MULTIPLIERS, OU_GOALS
-    controls, multipliers, goals = (array.astype(np.float32) for array in numbers)
+def ou_classes(u_min: float, u_max: float, linear: bool = False) -> Classes:
+    """Nine constant policies, x(0) = 0, nine drifts, nine rewards; with linear rewards the true drift alone."""
+    multipliers, family, numbers = OU_MULTIPLIERS, ou_system.reward, OU_GOALS
+    if linear:
+        multipliers, family, numbers = np.ones(1), ou_system.proportional, OU_SLOPES
     return Classes(
-        FiniteClass.family(lambda control, x: control, controls[:, None]),
+        FiniteClass.family(lambda control, x: control, ou_controls(u_min, u_max).astype(np.float32)[:, None]),
         FiniteClass.family(lambda point, key: point, np.zeros((1, 1), np.float32)),
-        FiniteClass.family(ou_system.drift, multipliers),
-        FiniteClass.family(ou_system.reward, goals),
+        FiniteClass.family(ou_system.drift, multipliers.astype(np.float32)),
+        FiniteClass.family(family, numbers.astype(np.float32)),
     )

@@ -2,11 +2,14 @@
 
     dx = −u · x dt + g dw,     x(0) = 0,     0 < u_min ≤ u ≤ u_max,     b(x, u) = exp(−2 (x − goal)²)
 
-With a constant control the state is Gaussian at every time, with mean 0 and variance g² (1 − e^(−2ut)) / (2u). The expected
-reward then has a closed form, and the value of an episode is one integral over time. The paper has g = sqrt(2), with which
-the stationary variance is 1/u, and the unbounded reward x; a bump keeps 0 ≤ b ≤ 1, which the algorithms assume.
+or, as in the proposition itself, b(x, u) = x (`linear`). With a constant control the state is Gaussian at every time, with
+mean 0 and variance g² (1 − e^(−2ut)) / (2u). The expected reward then has a closed form, and the value of an episode is one
+integral over time. The paper has g = sqrt(2), with which the stationary variance is 1/u, and the unbounded reward x, with
+which all policies are worth zero, since E x(t) = 0; a bump keeps 0 ≤ b ≤ 1, which the algorithms assume, and makes policies
+differ.
 """
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
@@ -27,6 +30,21 @@ def drift(multiplier: Array, x: Array, u: Array) -> Array:
 def reward(goal: Array, x: Array, u: Array) -> Array:
     """exp(−2 (x − goal)²); x [1], u [1] -> scalar."""
     return jnp.exp(-SHARPNESS * (x[0] - goal) ** 2)
+
+
+def proportional(slope: Array, x: Array, u: Array) -> Array:
+    """α x; x [1], u [1] -> scalar."""
+    return slope * x[0]
+
+
+def linear(diffusion: float = math.sqrt(2.0), horizon: float = 4.0) -> System:
+    """The system of Proposition 2, whose reward is x and has no bounds.
+
+    >>> float(linear().reward(jnp.full(1, -0.5), jnp.ones(1)))
+    -0.5
+    """
+    reward = lambda x, u: proportional(jnp.float32(1.0), x, u)  # noqa: E731
+    return dataclasses.replace(ou(0.0, diffusion, horizon), reward=reward, reward_range=(-math.inf, math.inf))
 
 
 def ou(goal: float = 1.25, diffusion: float = math.sqrt(2.0), horizon: float = 4.0) -> System:

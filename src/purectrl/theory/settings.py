@@ -162,7 +162,7 @@ class KernelSets(_AscentSets):
         models = problem.continuous if isinstance(problem, TheoryProblem) else None
         if not isinstance(problem, TheoryProblem) or models is None or models.kernels is None:
             raise _unsupported(
-                "kernel-sets", "kernel classes of drifts and rewards", problem, "lqr with --problem.dimension 1"
+                "kernel-sets", "kernel classes of drifts and rewards", problem, "circle, lqr with --problem.dimension 1"
             )
         found = kernel_models(models)
         noise, step = problem.noise_std, flow_step(self, problem)
