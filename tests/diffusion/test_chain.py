@@ -142,6 +142,7 @@ def test_an_update_uses_new_trajectories_only_and_continues_its_optimizer():
     first = Dataset(measured(learner))
     one = learner.update(learner.init(KEY), first, Targets.BOTH, KEY)
     assert (one.state.episodes, one.state.updates, one.state.moments.steps) == (7, 1, 6)
+    assert "divergence_pretrained" not in one.info, "alpha is 0, so that nothing computed it"
     again = learner.update(one.state, first.append(measured(learner, 4)), Targets.BOTH, KEY.child(1))
     assert (again.state.episodes, again.state.moments.steps) == (11, 10)
     assert not equal(one.state.params, again.state.params)
@@ -164,6 +165,23 @@ def test_chunks_of_a_batch_give_the_gradient_of_the_batch():
         learner.gradients(current, old, batch(5, weight=weight), encoded(learner))
         found.append(torch.cat([current.weights[name].grad.flatten() for name in sorted(current.weights)]))
     assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_trajectories_of_weight_zero_cost_a_replay_only():
+    """Their gradient is zero, and leaving them out changes nothing; with a divergence they are evaluated."""
+    weight, found = torch.tensor([0.0, 1.0, 0.0, 0.0, -1.0, 0.0]), []
+    for alpha in (0.0, 1e-12):
+        learner = learner_of(alpha=alpha)
+        old = learner.diffusion.model.pretrained()
+        current = trainable_copy(tiny.moved(old, size=0.01))
+        learner.gradients(current, old, batch(6, weight=weight), encoded(learner))
+        found.append(torch.cat([current.weights[name].grad.flatten() for name in sorted(current.weights)]))
+    assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
+    assert learner_of()._evaluations([batch(6, weight=weight)]) == 6 * 5 + 2 * 5
+    assert learner_of(alpha=0.1)._evaluations([batch(6, weight=weight)]) == 6 * (5 + 5 + 5)
+    assert learner_of().gradients(current, old, batch(6, weight=0 * weight), encoded(learner)) == [1.0, 0.0, 0.0]
+    best = learner_of(objective="likelihood", baseline="best", best_of=3)
+    assert best.update_work(1, 6).forward == pytest.approx(best._evaluations([batch(6, weight=weight)]))
 
 
 def test_advantages_are_standardised_by_their_group():

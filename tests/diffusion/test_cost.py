@@ -1,5 +1,6 @@
 """The estimate of a run's cost: against FLOP counted during the work, and against the hours that the paper reports."""
 
+import json
 import math
 import re
 from types import SimpleNamespace
@@ -197,6 +198,8 @@ def test_a_run_says_what_it_will_cost_before_it_starts(tmp_path, capsys):
     assert main([*command, "--out", str(tmp_path / "run")]) == 0
     first, *_ = [line for line in capsys.readouterr().err.splitlines() if "estimate" in line]
     assert re.match(r"estimate: [\d,]+ network evaluations .* [GTPE]?FLOP, .* GB, about .* on cpu at .*FLOP/s", first)
+    (record,) = map(json.loads, (tmp_path / "run" / "records.jsonl").read_text().splitlines())
+    assert record["eval_kl_pretrained"] > 0
 
 
 def test_the_estimate_counts_what_the_records_count():

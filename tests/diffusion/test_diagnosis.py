@@ -109,6 +109,11 @@ def test_records_compare_what_was_promised_with_what_was_measured():
     assert len(records) == 4, "by default the run continues"
 
 
+def test_without_a_divergence_the_warning_names_it():
+    with pytest.warns(ExploitationWarning, match=r"stop_when_worse ends a run there, and a positive .*\.alpha keeps"):
+        steps_of(falling_loop(seiko({"loss": "mse"}, alpha=0.0)))
+
+
 def test_a_run_can_end_there_with_the_rest_of_the_budget_unspent():
     from dataclasses import replace
 

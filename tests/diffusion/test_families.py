@@ -24,6 +24,7 @@ SMALL = {
     "held_out_prompts": ("snail",),
     "guidance": 2.0,
     "rollout_batch_size": 4,
+    "prompt_view": "text",
     "device": "cpu",
     "size": 16,
 }
@@ -94,6 +95,9 @@ def test_a_run_fine_tunes_resumes_and_saves(family, tmp_path):
         return problem, state
 
     problem, whole = run(2)
+    known = problem.reward_input.trunk.context.known
+    assert len(known) == 2
+    assert known.square().mean() == pytest.approx(1.0, rel=1e-3)
     pretrained, found = problem.diffusion.model.pretrained(), Params.of(whole.output.plan)
     assert whole.ledger.updates == 2
     assert any(not torch.equal(found.weights[key], pretrained.weights[key]) for key in found.weights)

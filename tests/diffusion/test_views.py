@@ -10,7 +10,8 @@ from tiny import model, save_clip
 from purectrl.core import InputError
 from purectrl.core.samplers import Final
 from purectrl.diffusion.diagnosis import ExploitationWarning, overestimation, warn_of_exploitation
-from purectrl.diffusion.views import view_input
+from purectrl.diffusion.reward_networks import VectorTrunk, random_weights
+from purectrl.diffusion.views import prompt_vectors, view_input
 from purectrl.problems.digit_images import digits
 
 VIEW = """
@@ -61,6 +62,19 @@ def test_views_that_cannot_be_used_are_named():
         view_input("clop", model(), 3)
     with pytest.raises(InputError, match="view_model: the view 'dino' needs a network; give its directory"):
         view_input("dino", model(), 3)
+
+
+def test_prompts_with_the_same_text_embedding_share_what_is_learned():
+    tokens = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[-1.0, 3.0]]]).expand(3, 4, 2)
+    trunk = VectorTrunk(2, prompt_vectors(tokens))
+    weights = random_weights(trunk, torch.Generator().manual_seed(0))
+    given = (torch.ones(3, 2), torch.ones(3), torch.arange(3))
+    one, other, another = torch.func.functional_call(trunk, weights, given)
+    assert torch.allclose(one, other, atol=1e-6)
+    assert (one - another).abs().max() > 1e-3
+    own = VectorTrunk(2, 3)
+    one, other, _ = torch.func.functional_call(own, random_weights(own, torch.Generator().manual_seed(0)), given)
+    assert (one - other).abs().max() > 1e-3
 
 
 def record(update, before, predicted, evaluated):

@@ -122,7 +122,7 @@ def pretend(item, folder, metrics, ledger=lambda group, seed: {}):
             (job.out / "summary.json").write_text(json.dumps(summary))
             evaluation = {"reward": 0.5, "episodes": 1, "eval_reward": 0.9, "eval_return": 0.9}
             evaluation |= {"eval_solved": True, "reward_error": 0.2, "queries": 10, "eval_reward_held_out": 0.6}
-            evaluation |= {"eval_classifier_accuracy": 0.97, "eval_diversity": 0.15}
+            evaluation |= {"eval_classifier_accuracy": 0.97, "eval_diversity": 0.15, "eval_kl_pretrained": 3.0}
             counted = [
                 {"step": n, "rollouts": n, "updates": n, "updated": "both", "rewards": 6 - n} for n in range(1, 6)
             ]

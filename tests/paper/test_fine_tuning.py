@@ -17,7 +17,7 @@ from purectrl.paper.fine_tuning import ahead, curve, mean_curve, reward_at
 def record(rollouts, queries, reward=None, **more):
     """A record with an evaluation, or without one."""
     evaluation = {"eval_reward": reward, "eval_reward_held_out": 0.5, "eval_classifier_accuracy": 0.9}
-    evaluation |= {"eval_diversity": 0.2}
+    evaluation |= {"eval_diversity": 0.2, "eval_kl_pretrained": 4.0}
     spent = {"measurements": 4 * rollouts, "rollouts": rollouts, "queries": queries, "seconds": 2.0 * rollouts}
     return spent | (evaluation if reward is not None else {}) | more
 
@@ -35,6 +35,7 @@ def test_queries_are_added_up_and_the_rest_is_read():
     assert found["trajectories"] == [5.0, 9.0]
     assert found["labels"] == [20.0, 36.0]
     assert found["reward"] == [0.6, 0.7]
+    assert found["KL"] == [4.0, 4.0]
 
 
 def test_records_that_lack_something_are_refused():
@@ -117,6 +118,14 @@ def test_every_fine_tuner_has_the_same_budget():
     groups = SMALL["diffusion-fine-tuners"].groups
     assert {group.spec().budget.measurements for group in groups} == {LABELS}
     assert len({str(group.arguments) for group in groups}) == 1
+
+
+def test_draft_is_also_run_with_the_divergence_of_seiko():
+    found = {group.name: group.spec().algorithm.learner for group in SMALL["diffusion-fine-tuners"].groups}
+    price = lambda name: (found[name].finetune.alpha, found[name].finetune.beta)  # noqa: E731
+    assert price("draft") == (0.0, 0.0)
+    assert price("draft-divergence") == price("seiko") != (0.0, 0.0)
+    assert found["draft-divergence"].finetune.max_backprop_steps == 1
 
 
 def test_the_curves_have_as_many_queries_as_measurements_of_distinct_images():

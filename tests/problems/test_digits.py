@@ -58,6 +58,11 @@ def test_the_budget_is_spent_and_evaluation_has_its_own_log(whole):
     assert whole.lines[0].keys() >= {"test_reward", "test_classifier_accuracy", "test_diversity"}
 
 
+def test_the_divergence_from_the_pretrained_model_is_that_of_the_plan(whole):
+    found = [whole.problem.divergence(plan, Key(1)) for plan in (whole.problem.pretrained, whole.state.output.plan)]
+    assert found[0] == 0 < found[1]
+
+
 def test_every_query_is_logged_and_repeats_are_not_sent(whole):
     queries = log_of(whole.out)
     assert len(queries) == whole.metrics["queries"] == sum(line["queries"] for line in whole.lines)
@@ -233,6 +238,7 @@ def test_a_reward_that_recovers_is_not_sent_an_image_twice(tmp_path):
         ({"denoising_steps": 2000}, "denoising_steps: must be between 1 and 1000, not 2000"),
         ({"guidance": 0.0}, "guidance: must be positive, not 0.0"),
         ({"eval_images": 1}, "eval_images: must be at least 2 per condition, not 1"),
+        ({"view": "clip"}, "view: must be module:function .*, not 'clip'; clip and dino are for stable-diffusion"),
         ({"rollout_batch_size": 0}, "rollout_batch_size: must be between 1 and 1,000,000, not 0"),
         ({"reward_timeout": 0.0}, "reward_timeout: must be more than 0 seconds, not 0.0"),
     ],

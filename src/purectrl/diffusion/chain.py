@@ -172,7 +172,9 @@ class ChainLearner:
                 rows.append(self._iteration(current, old, batches[number], encoded, optimizer))
         names = ["gradient_norm", "importance_weight", "clipped", "divergence_pretrained"]
         info = dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
-        info["update_evaluations"] = int(self.update_work(state.updates + 1, data.episodes - state.episodes).forward)
+        if self.settings.alpha == 0:
+            del info["divergence_pretrained"]  # it was not computed; evaluations do
+        info["update_evaluations"] = self._evaluations(batches)
         finite = bool(np.isfinite(rows).all())
         params = params_from_main(self.ranks, detach(current)) if finite else old
         moments = _moments(optimizer, weights, state.moments.steps + len(rows)) if finite else state.moments
@@ -195,16 +197,35 @@ class ChainLearner:
     def gradients(self, current: Params, old: Params, batch: PathBatch, encoded: Encoded) -> list[float]:
         """Adds the gradient of the loss on `batch` to the weights of `current`; mean importance weight, clipped share and
         divergence from the pretrained model."""
-        steps, n = replay(self.diffusion, old, batch, encoded), len(batch.condition)
-        total = np.zeros(3)
-        for rows in torch.arange(n).split(self.settings.chunk_size or n):
+        n, used = len(batch.condition), self._used(batch)
+        if not len(used):
+            return [1.0, 0.0, 0.0]
+        steps, total = replay(self.diffusion, old, batch, encoded), np.zeros(3)
+        for rows in used.split(self.settings.chunk_size or n):
             part = PathBatch(batch.seed, batch.condition[rows], batch.weight[rows])
             chosen = [Step(k, x[rows], None if output is None else output[rows]) for k, x, output in steps]
-            total += len(rows) / n * np.array(self._chunk(current, part, chosen, encoded, len(rows) / n))
+            total += len(rows) / len(used) * np.array(self._chunk(current, part, chosen, encoded, len(rows) / n))
         for tensor in tensors(current):
             if tensor.grad is not None:
                 tensor.grad /= self.diffusion.model.loss_scale
         return total.tolist()
+
+    def _used(self, batch: PathBatch) -> Tensor:
+        """The trajectories that have a gradient: without a divergence, those of weight 0 have none."""
+        everything = torch.ones_like(batch.weight) if self.settings.alpha > 0 else batch.weight
+        return everything.nonzero()[:, 0]
+
+    def _evaluations(self, batches: Sequence[PathBatch]) -> int:
+        """Evaluations of the network in an update."""
+        replayed, passes = self._passes()
+        used = [(len(batch.condition), len(self._used(batch))) for batch in batches]
+        calls = sum(replayed * n + passes * some for n, some in used if some)
+        return calls * self.diffusion.evaluations_per_step * self.settings.epochs
+
+    def _passes(self) -> tuple[int, int]:
+        """Evaluations of the network for the replay of a trajectory, and for its gradient."""
+        noisy = sum(sigma > 0 for sigma in self.diffusion.process.sigma)
+        return self.diffusion.process.steps, noisy * (2 if self.settings.alpha > 0 else 1)
 
     def _chunk(
         self, current: Params, batch: PathBatch, steps: list[Step], encoded: Encoded, share: float
@@ -234,13 +255,15 @@ class ChainLearner:
         return ratios, clipped, divergence
 
     def update_work(self, update: int, episodes: int) -> UpdateWork:
-        """A replay and a gradient of every step, in each epoch; a reference if there is a divergence."""
-        steps, per_step = self.diffusion.process.steps, self.diffusion.evaluations_per_step
-        noisy = sum(sigma > 0 for sigma in self.diffusion.process.sigma)
-        calls = episodes * per_step * self.settings.epochs
-        references = noisy if self.settings.alpha > 0 else 0
-        stored = per_step * min(self.settings.chunk_size or self.batch_size, self.batch_size)
-        return UpdateWork(forward=calls * (steps + noisy + references), backward=calls * noisy, stored=stored)
+        """A replay of every trajectory, and a gradient of every step of those that are used, in each epoch; a reference if
+        there is a divergence."""
+        settings, per_step = self.settings, self.diffusion.evaluations_per_step
+        replayed, passes = self._passes()
+        used = 1 / settings.best_of if settings.baseline == "best" and settings.alpha == 0 else 1.0
+        calls = episodes * per_step * settings.epochs
+        stored = per_step * min(settings.chunk_size or self.batch_size, self.batch_size)
+        backward = calls * used * passes / (2 if settings.alpha > 0 else 1)
+        return UpdateWork(forward=calls * (replayed + used * passes), backward=backward, stored=stored)
 
     def _optimizer(self, weights: Weights, moments: Moments) -> torch.optim.Optimizer:
         settings = self.settings

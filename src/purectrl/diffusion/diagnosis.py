@@ -61,12 +61,18 @@ def compare(promised: float, before: float, rewards: np.ndarray) -> dict[str, fl
     return found | {"asked_reward_before": before, "measured_reward_fell": fell}
 
 
-def warn_of_fall(update: int, found: Mapping[str, float], ends: bool) -> None:
-    """Warns that the measured reward fell after an update that promised a gain."""
+def warn_of_fall(update: int, found: Mapping[str, float], ends: bool, regularised: bool = True) -> None:
+    """Warns that the measured reward fell after an update that promised a gain.
+
+    Main arguments:
+        ends: whether the run ends there.
+        regularised: whether the update pays for its divergence from the pretrained model.
+    """
+    instead = "" if regularised else ", and a positive learner.finetune.alpha keeps the model near the pretrained one"
     warnings.warn(
         f"update {update} promised a reward of {found['promised_reward']:.3g}; the measured reward fell from "
         f"{found['asked_reward_before']:.3g} to {found['asked_reward']:.3g}: the model may exploit errors of its reward "
-        + ("model; the run ends" if ends else "model; learner.stop_when_worse ends a run there"),
+        + ("model; the run ends" if ends else f"model; learner.stop_when_worse ends a run there{instead}"),
         ExploitationWarning,
         stacklevel=4,
     )

@@ -131,7 +131,7 @@ class SeikoLearner:
         final = final_rewards(data.all.after(state.episodes), self.diffusion.process.steps)
         found = compare(state.promised, state.asked, final)
         if found.get("measured_reward_fell"):
-            warn_of_fall(state.updates, found, self.stop_when_worse)
+            warn_of_fall(state.updates, found, self.stop_when_worse, regularised=self.settings.alpha > 0)
         return (float(final.mean()) if len(final) else math.inf), found
 
     def policy(self, state: SeikoState) -> Plan:

@@ -192,7 +192,8 @@ class DiffusionProblem(Problem, abc.ABC):
     def evaluated_images(self, updates: int) -> int:
         """Images that a run with so many updates generates for evaluations, image grids and the final divergence."""
         final = 2 * (FINAL * self.eval_images + self.grid_columns) * len(self.eval_conditions)
-        return updates * self.eval_episodes + final + 2 * len(self.kl_conditions or self.conditions)
+        paths = self._divergence_paths
+        return updates * (self.eval_episodes + 2 * max(1, paths // FINAL)) + final + 2 * paths
 
     def evaluation_key(self, key: Key, steps: int) -> Key:
         """The key of the evaluation after `steps` steps: always the same initial noise, so that images can be compared."""
@@ -233,8 +234,22 @@ class DiffusionProblem(Problem, abc.ABC):
         }
 
     def evaluate_update(self, plan: Plan, key: Key, updates: int) -> Evaluation:
-        """The evaluation after an update; its images are named after the update."""
-        return Evaluation(self.evaluate(plan, key, self.eval_episodes, label=f"update-{updates}"))
+        """The evaluation after an update and the divergence from the pretrained model, which not every learner computes; the
+        images are named after the update."""
+        metrics = self.evaluate(plan, key, self.eval_episodes, label=f"update-{updates}")
+        return Evaluation(metrics | {"kl_pretrained": self.divergence(plan, key, self._divergence_paths // FINAL)})
+
+    @property
+    def _divergence_paths(self) -> int:
+        """Paths that estimate the final divergence; after an update, a quarter of them, as of the images."""
+        return len(self.kl_conditions or self.conditions)
+
+    def divergence(self, plan: Plan, key: Key, paths: int | None = None) -> float:
+        """KL of the paths of `plan` from those of the pretrained model, in nats: the mean over one path for each of
+        `kl_conditions`, or of the first few."""
+        model, conditions = self.diffusion.model, self.kl_conditions or self.conditions
+        condition = model.encode(conditions[: None if paths is None else max(1, paths)])
+        return path_kl(self.diffusion, Params.of(plan), model.pretrained(), condition, key.child("divergence"))
 
     def summarize(self, plan: Plan, last: Plan, key: Key, records: Sequence[Mapping[str, Any]]) -> Metrics:
         """Metrics of the returned and of the pretrained model, their divergence, and the totals of `columns`."""
@@ -246,13 +261,11 @@ class DiffusionProblem(Problem, abc.ABC):
         )
         warn_of_parting(pretrained, now)
         curve = [[one["measurements"], one["eval_reward"]] for one in records if "eval_reward" in one]
-        condition = self.diffusion.model.encode(self.kl_conditions or self.conditions)
-        reference, kl_key = self.diffusion.model.pretrained(), key.child("divergence")
         return (
             now
             | {f"{name}_pretrained": value for name, value in pretrained.items()}
             | {
-                "kl_pretrained": path_kl(self.diffusion, Params.of(plan), reference, condition, kl_key),
+                "kl_pretrained": self.divergence(plan, key),
                 "final_eval_images": len(before.scores) + len(after.scores),
             }
             | {

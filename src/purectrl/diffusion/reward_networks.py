@@ -28,7 +28,12 @@ class ImageTrunk(Trunk):
     """Three convolutions, each shifted and scaled by time and condition; for small images [n, channels, size, size]."""
 
     def __init__(
-        self, channels: int, size: int, conditions: int, width: int = 64, filters: Sequence[int] = (24, 48, 64)
+        self,
+        channels: int,
+        size: int,
+        conditions: int | Tensor,
+        width: int = 64,
+        filters: Sequence[int] = (24, 48, 64),
     ) -> None:
         super().__init__()
         context, (a, b, c) = 48, filters
@@ -56,7 +61,7 @@ class ImageTrunk(Trunk):
 class VectorTrunk(Trunk):
     """Two hidden layers on an embedding [n, inputs], such as CLIP's."""
 
-    def __init__(self, inputs: int, conditions: int, width: int = 64, hidden: int = 256) -> None:
+    def __init__(self, inputs: int, conditions: int | Tensor, width: int = 64, hidden: int = 256) -> None:
         super().__init__()
         self.width, self.inputs = width, inputs
         self.context = ContextEmbedding(conditions, 48)
@@ -95,17 +100,27 @@ def cell_statistics(images: Tensor, side: int = 16) -> Tensor:
 
 
 class ContextEmbedding(nn.Module):
-    """Time and condition as one vector [n, width]."""
+    """Time and condition as one vector [n, width].
 
-    def __init__(self, conditions: int, width: int) -> None:
+    Main arguments:
+        conditions: their number, each then gets a vector of its own; or what is known of each [conditions, d], so that
+            similar conditions have similar vectors, whatever the number of measurements of each.
+    """
+
+    known: Tensor | None
+
+    def __init__(self, conditions: int | Tensor, width: int) -> None:
         super().__init__()
-        self.condition = nn.Embedding(conditions, width)
+        known = conditions if isinstance(conditions, Tensor) else None
+        self.register_buffer("known", known, persistent=False)
+        self.condition = nn.Embedding(int(conditions), width) if known is None else nn.Linear(known.shape[1], width)
         self.time = nn.Linear(2 * FREQUENCIES, width)
 
     def forward(self, t: Tensor, condition: Tensor) -> Tensor:
         """t [n] in [0, 1], condition [n] -> [n, width]."""
         angles = math.pi / 2 * t[:, None] * 2.0 ** torch.arange(FREQUENCIES, device=t.device)
-        return functional.silu(self.condition(condition) + self.time(torch.cat([angles.sin(), angles.cos()], dim=1)))
+        given = condition if self.known is None else self.known[condition]
+        return functional.silu(self.condition(given) + self.time(torch.cat([angles.sin(), angles.cos()], dim=1)))
 
 
 def random_weights(network: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:

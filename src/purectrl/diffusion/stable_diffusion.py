@@ -28,7 +28,7 @@ from purectrl.diffusion.rewards import (
     reward_spec,
 )
 from purectrl.diffusion.rollout import MEASURES
-from purectrl.diffusion.views import view_input
+from purectrl.diffusion.views import prompt_vectors, view_input
 
 PRECISIONS = {"no": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 CELLS = 16
@@ -91,8 +91,9 @@ def _model(
     return PipelineModel(pipeline, rank, size=size, device=device, guidance=guidance)
 
 
-def reward_input(spec: RewardSpec, prompts: int) -> RewardInput:
-    """The reward's own embedding if it has one, otherwise mean and variation of the image in each cell."""
+def reward_input(spec: RewardSpec, prompts: int | torch.Tensor) -> RewardInput:
+    """The reward's own embedding if it has one, otherwise mean and variation of the image in each cell; for this number of
+    prompts, or for what is known of each [prompts, d]."""
     if spec.embed is not None:
         return RewardInput(VectorTrunk(spec.width, prompts), spec.embed)
     return RewardInput(ImageTrunk(6, CELLS, prompts), lambda images: cell_statistics(images, CELLS))
@@ -106,6 +107,7 @@ def build(
     label_levels: int,
     view: str | None,
     view_model: str | None,
+    prompt_view: str,
     aesthetic_clip: str | None,
     aesthetic_head: str | None,
     prompts: tuple[str, ...],
@@ -141,6 +143,7 @@ def build(
     options = RewardOptions(str(ranks.device), aesthetic_clip, aesthetic_head, label_levels)
     name, spec = reward_spec(reward, options)
     pipeline = _model(model, precision, rank, size, torch.device(ranks.device), guidance)
+    known = prompt_vectors(pipeline.encode(prompts)) if prompt_view == "text" else len(prompts)
     if pipeline.family.embedded_guidance:  # it is an input of the network
         guidance = 1.0
     return StableDiffusionProblem(
@@ -150,9 +153,9 @@ def build(
         eval_conditions=(*prompts, *held_out_prompts),
         reward=black_box(name, spec, reward_timeout, stochastic_reward),
         eval_reward=evaluation_reward(eval_reward, options, reward_timeout),
-        reward_input=reward_input(spec, len(prompts))
+        reward_input=reward_input(spec, known)
         if view is None
-        else view_input(view, pipeline, len(prompts), view_model, ranks.device),
+        else view_input(view, pipeline, known, view_model, ranks.device),
         measure=MEASURES[measure],
         reward_gradient=spec.gradient,
         kl_conditions=prompts[:rollout_batch_size],

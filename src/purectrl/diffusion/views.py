@@ -13,7 +13,7 @@ from torch import Tensor
 
 from purectrl.core.errors import InputError, StoreError, choose, require
 from purectrl.core.references import load_reference
-from purectrl.diffusion.models import DiffusionModel
+from purectrl.diffusion.models import DiffusionModel, Encoded
 from purectrl.diffusion.problem import RewardInput
 from purectrl.diffusion.reward_networks import VectorTrunk
 from purectrl.diffusion.rollout import Embed
@@ -25,7 +25,11 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def view_input(
-    view: str, model: DiffusionModel, conditions: int, place: str | None = None, device: torch.device | str = "cpu"
+    view: str,
+    model: DiffusionModel,
+    conditions: int | Tensor,
+    place: str | None = None,
+    device: torch.device | str = "cpu",
 ) -> RewardInput:
     """The input of the reward model that `view` names, and a network for it.
 
@@ -33,7 +37,7 @@ def view_input(
         view: `clip`, `dino`, or `module:function` or `path/file.py:function`, called with images as a torch tensor
             [n, channels, height, width] in [0, 1], returning embeddings [n, width]; differentiable.
         model: the diffusion model, whose images are embedded.
-        conditions: the number of conditions.
+        conditions: the number of conditions, or what is known of each [conditions, d].
         place: directory of the network, or its name on the hub (`clip`, `dino`).
     """
     embed: Embed
@@ -96,6 +100,18 @@ def _place(view: str, place: str | None) -> str:
             f"view_model: the view {view!r} needs a network; give its directory or its name on the hub, {NAMES[view]}"
         )
     return place
+
+
+def prompt_vectors(encoded: Encoded) -> Tensor:
+    """What a reward model knows of each prompt [n, d]: its pooled text embedding, or the mean of its tokens' embeddings,
+    without what all prompts have in common; the mean of their squares is 1.
+
+    >>> prompt_vectors({"tokens": torch.zeros(2, 5, 3), "pooled": torch.tensor([[1.0, 4.0], [1.0, 0.0]])}).norm(dim=1)
+    tensor([1.4142, 1.4142])
+    """
+    vectors = encoded.mean(1) if isinstance(encoded, Tensor) else encoded["pooled"]
+    centred = vectors - vectors.mean(0)
+    return centred / centred.square().mean().sqrt().clamp(min=1e-8)
 
 
 NETWORKS: dict[str, Callable[[str | None, str], Embed]] = {"clip": clip, "dino": dino}

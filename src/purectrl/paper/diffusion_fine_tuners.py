@@ -1,10 +1,11 @@
 """Every fine-tuner on the digits under one budget of labels: reward, second opinions, divergence and seconds."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from purectrl.diffusion.fine_tuners import LEARNERS
 from purectrl.paper.figures import COLOURS, MARKERS, Axes, Figure, legend_below, panels
 from purectrl.paper.fine_tuning import curves, mean_and_error, mean_curve
 from purectrl.paper.item import Group, Item
@@ -14,20 +15,38 @@ from purectrl.paper.statistics import mean
 
 LABELS = 960
 """The budget of each."""
-ALGORITHMS: Mapping[str, str] = {
-    "ddpo": "DDPO",
-    "grpo": "GRPO",
-    "best-of-n": "best of 4, distilled",
-    "draft": "DRaFT-1",
-    "alignprop": "AlignProp",
-    "seiko": "SEIKO",
-    "pure-seiko": "PURE_SEIKO",
-}
 CHAIN: Mapping[str, Any] = {
     "schedule.size": 160,
     "learner.learning_rate": 1e-3,
 }
 """Settings of DDPO, GRPO and best-of-n: with a small budget, small batches and long steps. They are not tuned."""
+_SEIKO = LEARNERS["digits"]().finetune
+DIVERGENCE: Mapping[str, Any] = {
+    "learner.finetune.alpha": _SEIKO.alpha,
+    "learner.finetune.beta": _SEIKO.beta,
+}
+"""The prices of SEIKO, for DRaFT: it is made for rewards with a gradient, and here it follows a reward model."""
+
+
+class FineTuner(NamedTuple):
+    """A row of the table."""
+
+    label: str
+    algorithm: str
+    settings: Mapping[str, Any] = {}
+
+
+FINE_TUNERS: Mapping[str, FineTuner] = {
+    "ddpo": FineTuner("DDPO", "ddpo", CHAIN),
+    "grpo": FineTuner("GRPO", "grpo", CHAIN),
+    "best-of-n": FineTuner("best of 4, distilled", "best-of-n", CHAIN),
+    "draft": FineTuner("DRaFT-1", "draft"),
+    "draft-divergence": FineTuner("DRaFT-1 with SEIKO's divergence", "draft", DIVERGENCE),
+    "alignprop": FineTuner("AlignProp", "alignprop"),
+    "seiko": FineTuner("SEIKO", "seiko"),
+    "pure-seiko": FineTuner("PURE_SEIKO", "pure-seiko"),
+}
+"""By the name of the group of runs."""
 METRICS: Mapping[str, str] = {
     "reward": "reward",
     "held-out classes": "reward_held_out",
@@ -42,7 +61,7 @@ PRETRAINED = ("reward", "reward_held_out", "classifier_accuracy", "diversity")
 
 
 def item(labels: int = LABELS) -> Item:
-    """DDPO, GRPO, best-of-n, DRaFT, AlignProp, SEIKO and PURE_SEIKO."""
+    """DDPO, GRPO, best-of-n, DRaFT with and without a divergence, AlignProp, SEIKO and PURE_SEIKO."""
     # the recogniser hardly ever reads a 1, which would decide by luck; small batches make more steps on the chain
     digits = {"left_out": (1,), "rollout_batch_size": 32}
     return Item(
@@ -51,17 +70,13 @@ def item(labels: int = LABELS) -> Item:
         analyze,
         draw,
         tuple(
-            Group(name, label, "digits", name, digits, _settings(name), measurements=labels)
-            for name, label in ALGORITHMS.items()
+            Group(name, one.label, "digits", one.algorithm, digits, one.settings, measurements=labels)
+            for name, one in FINE_TUNERS.items()
         ),
         seeds=5,
         quick=2,
         cost="about an hour of computing, 25 minutes with --quick, halved on two cores",
     )
-
-
-def _settings(name: str) -> Mapping[str, Any]:
-    return CHAIN if name in ("ddpo", "grpo", "best-of-n") else {}
 
 
 def analyze(found: Mapping[str, Runs], computed: Mapping[str, Any]) -> Analysis:

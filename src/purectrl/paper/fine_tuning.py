@@ -20,6 +20,7 @@ FOUND: Mapping[str, str] = {
     "held-out classes": "eval_reward_held_out",
     "classifier accuracy": "eval_classifier_accuracy",
     "diversity": "eval_diversity",
+    "KL": "eval_kl_pretrained",
 }
 """What an evaluation finds, and its column in the records."""
 Curve = dict[str, list[float]]

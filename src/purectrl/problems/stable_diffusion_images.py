@@ -19,6 +19,7 @@ def stable_diffusion(
     label_levels: int = 5,
     view: str | None = None,
     view_model: str | None = None,
+    prompt_view: Literal["index", "text"] = "index",
     aesthetic_clip: str | None = None,
     aesthetic_head: str | None = None,
     prompts: tuple[str, ...] = TRAINING,
@@ -53,6 +54,8 @@ def stable_diffusion(
             embeddings [n, width]. By default, the embedding of the reward if it has one, otherwise brightness and
             contrast of 16 × 16 cells.
         view_model: directory with the network of the view `clip` or `dino`, or its name on the hub.
+        prompt_view: what the reward model knows of a prompt: `index`, which one it is, or `text`, its text embedding, so
+            that similar prompts share what is learned; for many prompts with few images each.
         aesthetic_clip: directory with CLIP ViT-L/14, or its name on the hub (aesthetic reward).
         aesthetic_head: file with the head on CLIP, or its name on the hub (aesthetic reward).
         denoising_steps: S; an episode lasts T = S steps.
@@ -89,6 +92,7 @@ def stable_diffusion(
         label_levels=label_levels,
         view=view,
         view_model=view_model,
+        prompt_view=choose("prompt_view", prompt_view, ("index", "text")),
         aesthetic_clip=aesthetic_clip,
         aesthetic_head=aesthetic_head,
         prompts=tuple(prompts),

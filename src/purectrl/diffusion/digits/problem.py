@@ -119,6 +119,10 @@ def build(
         len(measured) >= 1 and len(evaluated) > len(measured),
         f"left_out: at least one measured and one held-out class must remain, not {list(left_out)}",
     )
+    require(
+        view is None or ":" in view,
+        f"view: must be module:function or path/file.py:function, not {view!r:.60}; clip and dino are for stable-diffusion",
+    )
     name, spec = reward_spec(reward, RewardOptions(label_levels=label_levels))
     if view is not None:
         inputs = view_input(view, pretrained_model(), len(measured))

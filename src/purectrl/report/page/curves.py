@@ -28,6 +28,7 @@ COLUMN_LABELS: Mapping[str, str] = {
     "divergence_previous": "divergence from the model before (nats)",
     "eval_classifier_accuracy": "second opinion: classifier accuracy",
     "eval_diversity": "diversity",
+    "eval_kl_pretrained": "divergence from the pretrained model, evaluation (nats)",
     "gap": "suboptimality of the current policy",
     "average_gap": "average suboptimality (regret / rollouts)",
     "covered": "confidence sets contain the truth",
