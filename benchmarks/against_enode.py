@@ -19,6 +19,7 @@ Our side is the whole process: start of Python, compiling, the run until it ends
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -147,7 +148,7 @@ class Ensemble(nn.Module):
         super().__init__()
         sizes = (inputs, WIDTH, WIDTH, WIDTH, outputs)
         make = lambda *shape: nn.Parameter(torch.randn(*shape) / shape[-2] ** 0.5)  # noqa: E731
-        self.weights = nn.ParameterList(make(MEMBERS, a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.weights = nn.ParameterList(make(MEMBERS, a, b) for a, b in itertools.pairwise(sizes))
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(MEMBERS, 1, size)) for size in sizes[1:])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -327,7 +328,9 @@ def compare(seeds: Sequence[int], algorithm: str) -> dict[str, Any]:
             for kind in ("cold", "warm"):
                 found[kind].append(solve(seed, folder / kind, folder / "cache", algorithm))
     ratios = {
-        f"{kind}_{unit}": [theirs[unit] / ours[unit] for theirs, ours in zip(found["reference"], found[kind], strict=True)]
+        f"{kind}_{unit}": [
+            theirs[unit] / ours[unit] for theirs, ours in zip(found["reference"], found[kind], strict=True)
+        ]
         for kind in ("cold", "warm")
         for unit in ("seconds", "cpu_seconds")
     }

@@ -79,7 +79,9 @@ class RoundPlanner:
         if float(second.test.score) > float(first.test.score):
             outcome = other
         found = second if outcome is other else first
-        stuck = outcome.converged and not outcome.good and self.gain(state, found.test, first.before) <= self.settings.gain
+        stuck = (
+            outcome.converged and not outcome.good and self.gain(state, found.test, first.before) <= self.settings.gain
+        )
         if known and stuck and self.far(state, found.test):
             patient, how = plan_rounds(second.last, key.child("patience"), True)
             rounds += how.rounds

@@ -4,6 +4,8 @@ JAX compiles a program once: a call that needs one which is being compiled on th
 was compiled there is found by its shapes. So only the time of a run depends on this, no result.
 """
 
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,9 @@ from purectrl.core.loop import Loop
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Problem
 from purectrl.runs.progress import log
+
+NAME = "compile-ahead"
+"""The name of the thread."""
 
 
 @runtime_checkable
@@ -44,7 +49,7 @@ def _programs(compiler: AheadCompiler, problem: Problem, learner: Any, plan: Pla
 
 @contextmanager
 def compiling_ahead(steps: Iterator[None] | None) -> Iterator[None]:
-    """Takes the steps on another thread. At the end of the block no further one begins, and none is waited for.
+    """Takes the steps on another thread. At the end of the block no further one begins; that in progress is not waited for.
 
     A step that fails is reported; the run makes the program itself if it needs it, and fails then if it cannot.
     """
@@ -59,10 +64,21 @@ def compiling_ahead(steps: Iterator[None] | None) -> Iterator[None]:
                 pass
         except Exception as error:
             first = str(error).partition("\n")[0]
-            log(f"note: compiling ahead has failed ({type(error).__name__}: {first}); programs are compiled when needed")
+            log(
+                f"note: compiling ahead has failed ({type(error).__name__}: {first}); programs are compiled when needed"
+            )
 
-    threading.Thread(target=work, name="compile-ahead", daemon=True).start()
+    # not a daemon: one that is compiling when Python ends would abort the process
+    threading.Thread(target=work, name=NAME).start()
     try:
         yield
     finally:
         over.set()
+
+
+def leave(status: int) -> None:
+    """Ends this process at once if a program is being compiled that nobody needs any more; Python would wait for it."""
+    if any(thread.name == NAME for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
