@@ -30,7 +30,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,11 +204,10 @@ class Cost(NamedTuple):
         return round(share * self.solver_steps), round(share * self.evaluations)
 
 
-@dataclass
 class Reference:
     """The steps of the reference on data of a pendulum."""
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         torch.manual_seed(0)
         with torch.no_grad():
             self.x, self.u = random_episodes(max(EPISODES))
