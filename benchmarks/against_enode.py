@@ -105,7 +105,7 @@ def integrate(rate: Rate, x: Tensor, times: Sequence[float]) -> Solution:
     h = _first_step(rate, t, x, slope)
     found, steps = [x], 0
     while len(found) < len(times):
-        rates = [slope]
+        rates, new = [slope], x
         for node, weights in zip(NODES, WEIGHTS, strict=True):
             new = x + h * combine(weights, rates)
             rates.append(rate(t + node * h, new))
@@ -198,10 +198,14 @@ class Cost(NamedTuple):
     def of(self, steps: int) -> "Cost":
         """The same for another number of steps."""
         share = steps / self.steps
-        return Cost(steps, *(share * self.seconds, share * self.cpu_seconds), *self._counts(share))
+        counts = round(share * self.solver_steps), round(share * self.evaluations)
+        return Cost(steps, share * self.seconds, share * self.cpu_seconds, *counts)
 
-    def _counts(self, share: float) -> tuple[int, int]:
-        return round(share * self.solver_steps), round(share * self.evaluations)
+    def plus(self, other: "Cost") -> "Cost":
+        """Both together."""
+        steps, seconds = self.steps + other.steps, self.seconds + other.seconds
+        counts = self.solver_steps + other.solver_steps, self.evaluations + other.evaluations
+        return Cost(steps, seconds, self.cpu_seconds + other.cpu_seconds, *counts)
 
 
 class Reference:
@@ -297,8 +301,8 @@ def whole(match: Cost, fit: Cost, improve: Cost) -> Cost:
     >>> whole(Cost(500, 5.0, 5.0, 0, 500), Cost(10, 1.0, 1.0, 20, 140), Cost(1, 1.0, 1.0, 10, 62))[1:]
     (1505.0, 1505.0, 20000, 132500)
     """
-    parts = match.of(MATCHING_STEPS), fit.of(ROUNDS * FIT_STEPS), improve.of(ROUNDS * POLICY_STEPS)
-    return Cost(*(sum(column) for column in zip(*parts, strict=True)))
+    fitted, improved = fit.of(ROUNDS * FIT_STEPS), improve.of(ROUNDS * POLICY_STEPS)
+    return match.of(MATCHING_STEPS).plus(fitted).plus(improved)
 
 
 def solve(seed: int, folder: Path, cache: Path, algorithm: str) -> dict[str, Any]:

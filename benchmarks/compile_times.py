@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
@@ -56,13 +57,13 @@ def collect() -> dict[tuple[str, str], Seconds]:
     """Seconds of programs by name and thread, filled from now on."""
     found: dict[tuple[str, str], Seconds] = defaultdict(Seconds)
 
-    def listen(event: str, duration: float, fun_name: str = "", **_: object) -> None:
+    def listen(event: str, duration_secs: float, **more: Any) -> None:
         part = PARTS.get(event.rpartition("/")[2])
         if part is None:
             return
         thread = "main" if threading.current_thread() is threading.main_thread() else "other"
-        one = found[fun_name.removeprefix("jit(").removesuffix(")"), thread]
-        setattr(one, part, getattr(one, part) + duration)
+        one = found[str(more.get("fun_name", "")).removeprefix("jit(").removesuffix(")"), thread]
+        setattr(one, part, getattr(one, part) + duration_secs)
         one.made += part == "compiling"
 
     jax.monitoring.register_event_duration_secs_listener(listen)

@@ -53,6 +53,7 @@ def learned_problem():
         drift=lambda x, u: u - 0.5 * x,
         reward=lambda x, u: -((x[0] - 0.6) ** 2),
         initial=lambda key: jax.random.uniform(key, (1,)),
+        reward_known=False,
         control_low=[0.0],
         control_high=[1.0],
     )

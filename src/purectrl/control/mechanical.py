@@ -111,8 +111,9 @@ class MechanicalDynamics:
 
     def compile_ahead(self, model: MechanicalEnsemble) -> Iterator[None]:
         """Compiles the fit to trajectories, whose arguments have the same shapes at every update."""
-        rows = [np.zeros((self.capacity, n), np.float32) for n in (self.system.state_dim, self.system.control_dim, 1)]
-        data = Sequences(*rows, np.zeros(self.capacity, np.int32), np.int32(0))
+        sizes = self.system.state_dim, self.system.control_dim, 1
+        x, u, gaps = (np.zeros((self.capacity, size), np.float32) for size in sizes)
+        data = Sequences(x, u, gaps, np.zeros(self.capacity, np.int32), np.int32(0))
         rate = self.settings.learning_rate
         rates = rate, rate / LEARNING_RATE_DECAY
         yield compile_fit(self.objective, model, data, self.settings.steps, *rates)
