@@ -24,7 +24,7 @@ from purectrl.runs.ahead import programs
 from purectrl.systems.spec import StateSpec
 
 PLAN = RoundSettings(steps=4, rounds=1, snapshots=2, batch_size=6, ensemble_size=2, width=8, test_steps=10)
-MODEL = EnsembleSettings(2, 8, steps=5, finetune_steps=5, batch_size=8)
+MODEL = EnsembleSettings(2, 8, steps=300, finetune_steps=5, batch_size=16)
 M = 150
 
 
