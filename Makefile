@@ -57,6 +57,7 @@ benchmark: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/loop_overhead.py
 	$(BIN)/python benchmarks/theory_speed.py
 	$(BIN)/python benchmarks/control_speed.py
+	$(BIN)/python benchmarks/against_enode.py
 	$(BIN)/python benchmarks/diffusion_memory.py
 	$(BIN)/python benchmarks/report_speed.py
 	$(BIN)/python benchmarks/when_to_measure.py
