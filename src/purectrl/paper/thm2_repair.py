@@ -127,4 +127,6 @@ def _draw_pairs(
         axes.plot(x[chosen], y[chosen], **style, markersize=5, label=kind)
     ends = [0, 1.05 * max(x.max(), y.max())]
     axes.plot(ends, ends, **CRITERION, label="criterion: the same regret")
+    axes.ticklabel_format(style="sci", scilimits=(-3, 3), useMathText=True)
+    axes.locator_params(nbins=6)
     axes.set(xlabel="average regret, the paper's rule", ylabel="average regret, both sets renewed", title=label)
