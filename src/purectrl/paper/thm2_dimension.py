@@ -33,6 +33,8 @@ LIGHT: Mapping[str, Any] = {
 }
 """Linear classes with anytime-valid sets, both renewed at every update, and a planner with few starting points."""
 LINEAR, KERNEL = "linear", "kernel"
+KERNEL_SEEDS = 4
+"""Seeds of the runs with kernel classes, which take several times as long."""
 FEATURES = {LINEAR: 1, KERNEL: 7}
 """Features of the rewards per dimension, beside the constant."""
 
@@ -44,7 +46,8 @@ def item(dimensions: Sequence[int] = (1, 2, 4, 8), N: int = 2**12, seeds: int = 
         for d in dimensions:
             arguments = {"dimension": d, "distance": min(0.4 / d, 0.2), "diffusion": math.sqrt(20.0), "steps": 2}
             name, overrides = "" if kind == LINEAR else f"{kind}-", {**LIGHT, "learner": f"{kind}-sets"}
-            groups.append(Group(f"{name}d{d}", f"d = {d}", "circle", "pure-low-switch", arguments, overrides, N))
+            most = None if kind == LINEAR else KERNEL_SEEDS
+            groups.append(Group(f"{name}d{d}", f"d = {d}", "circle", "pure-low-switch", arguments, overrides, N, most))
     return Item(
         "thm2-dimension",
         "Theorem 2 with linear and kernel classes: policy updates at most in proportion to (d_F + d_R) log N, within a run",
