@@ -213,9 +213,10 @@ def against_enode(values: dict[str, Any]) -> str:
             f"four rounds that it needs it makes {made['fit']:,} steps of its fit and {made['policy']:,} of its policy; "
             f"{sampled['fit']} and {sampled['policy']} per seed were timed and multiplied: {first['solver_steps']:,} "
             f"steps of its adaptive solver and {first['evaluations']:,} evaluations of the ensemble, each forwards and "
-            f"backwards, with {values['threads']} of PyTorch's threads. Medians over seeds.",
+            f"backwards, with {values['threads']} of PyTorch's threads. Medians over seeds; the ratios of CPU seconds do "
+            "not depend on other programs on the machine.",
             "",
-            "| | reference, extrapolated | ours, nothing compiled before | ours, compiled before | ratio | ratio |",
+            "| | reference, extrapolated | ours, nothing compiled | ours, compiled | ratio, nothing compiled | ratio, compiled |",
             "|---|---|---|---|---|---|",
             *lines,
             "",
