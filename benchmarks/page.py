@@ -199,7 +199,10 @@ def against_enode(values: dict[str, Any]) -> str:
     limits = [
         f"| seconds to a solved Pendulum, {what} | {middle(values[kind], 'seconds'):.3g} | at most {limit:g} "
         f"| {'met' if middle(values[kind], 'seconds') <= limit else '**missed**'} |"
-        for kind, what, limit in (("cold", "nothing compiled before", 20.0), ("warm", "compiled before", 10.0))
+        for kind, what, limit in (
+            ("cold", "cold (nothing compiled before)", 20.0),
+            ("warm", "warm (compiled before)", 10.0),
+        )
     ]
     made, sampled, first = values["steps"], values["sampled_steps"], reference[0]
     solved = sum(run["solved"] for kind in ("cold", "warm") for run in values[kind])
@@ -216,7 +219,7 @@ def against_enode(values: dict[str, Any]) -> str:
             f"backwards, with {values['threads']} of PyTorch's threads. Medians over seeds; the ratios of CPU seconds do "
             "not depend on other programs on the machine.",
             "",
-            "| | reference, extrapolated | ours, nothing compiled | ours, compiled | ratio, nothing compiled | ratio, compiled |",
+            "| | reference, extrapolated | ours, cold | ours, warm | ratio, cold | ratio, warm |",
             "|---|---|---|---|---|---|",
             *lines,
             "",
