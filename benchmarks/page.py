@@ -201,7 +201,10 @@ def against_enode(values: dict[str, Any]) -> str:
     limits = [
         f"| seconds to a solved Pendulum, {what} | {middle(values[kind], 'seconds'):.3g} | at most {limit:g} "
         f"| {'met' if middle(values[kind], 'seconds') <= limit else '**missed**'} |"
-        for kind, what, limit in (("cold", "nothing compiled before", 20.0), ("warm", "compiled before", 10.0))
+        for kind, what, limit in (
+            ("cold", "cold (nothing compiled before)", 20.0),
+            ("warm", "warm (compiled before)", 10.0),
+        )
     ]
     made, sampled, first = values["steps"], values["sampled_steps"], reference[0]
     solved = sum(run["solved"] for kind in ("cold", "warm") for run in values[kind])
@@ -215,9 +218,10 @@ def against_enode(values: dict[str, Any]) -> str:
             f"four rounds that it needs it makes {made['fit']:,} steps of its fit and {made['policy']:,} of its policy; "
             f"{sampled['fit']} and {sampled['policy']} per seed were timed and multiplied: {first['solver_steps']:,} "
             f"steps of its adaptive solver and {first['evaluations']:,} evaluations of the ensemble, each forwards and "
-            f"backwards, with {values['threads']} of PyTorch's threads. Medians over seeds.",
+            f"backwards, with {values['threads']} of PyTorch's threads. Medians over seeds; the ratios of CPU seconds do "
+            "not depend on other programs on the machine.",
             "",
-            "| | reference, extrapolated | ours, nothing compiled before | ours, compiled before | ratio | ratio |",
+            "| | reference, extrapolated | ours, cold | ours, warm | ratio, cold | ratio, warm |",
             "|---|---|---|---|---|---|",
             *lines,
             "",
