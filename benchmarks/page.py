@@ -491,7 +491,7 @@ def theory_minutes(items: list[dict[str, Any]]) -> list[str]:
     text = (
         f"The theory, all items from {theory[0]['item']} to {theory[-1]['item']}, on two cores: {' and '.join(words)}. "
     )
-    return [text + more, ""]
+    return [text + more + " These are wall-clock times: too long where other programs used the cores.", ""]
 
 
 def _minutes(seconds: float) -> int | str:
