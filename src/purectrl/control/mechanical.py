@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -111,12 +112,14 @@ class MechanicalDynamics:
 
     def compile_ahead(self, model: MechanicalEnsemble) -> Iterator[None]:
         """Compiles the fit to trajectories, whose arguments have the same shapes at every update."""
-        sizes = self.system.state_dim, self.system.control_dim, 1
-        x, u, gaps = (np.zeros((self.capacity, size), np.float32) for size in sizes)
-        data = Sequences(x, u, gaps, np.zeros(self.capacity, np.int32), np.int32(0))
+
+        def data() -> Sequences:
+            x, u, gaps = (jnp.zeros((self.capacity, n)) for n in (self.system.state_dim, self.system.control_dim, 1))
+            return Sequences(x, u, gaps, jnp.zeros(self.capacity, jnp.int32), jnp.zeros((), jnp.int32))
+
         rate = self.settings.learning_rate
         rates = rate, rate / LEARNING_RATE_DECAY
-        yield compile_fit(self.objective, model, data, self.settings.steps, *rates)
+        yield compile_fit(self.objective, model, jax.eval_shape(data), self.settings.steps, *rates)
 
     def check_fit(self, before: MechanicalEnsemble, after: MechanicalEnsemble, seen: Measurements) -> str:
         """Compares the loss with those of the previous model and of zero acceleration."""
