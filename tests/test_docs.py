@@ -371,7 +371,7 @@ NOT_IN_THE_REFERENCE = {
         "", "control", "core", "diffusion", "diffusion.digits", "report", "runs", "systems", "theory",
     ],
     "the inside of a run": [
-        "runs.ahead", "runs.data_shards", "runs.memory", "runs.process", "runs.progress", "runs.serialization",
+        "runs.data_shards", "runs.memory", "runs.process", "runs.progress", "runs.serialization",
     ],
     "figures of `purectrl paper`": [
         "paper.battery", "paper.control_frequency", "paper.coverage", "paper.control_main", "paper.control_updates",

@@ -12,8 +12,6 @@ def main() -> int:
 
     status = command_line()
     signals.finish(status)
-    if (ahead := sys.modules.get("purectrl.runs.ahead")) is not None:  # only runs import it
-        ahead.leave(status)
     return status
 
 

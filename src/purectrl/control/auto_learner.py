@@ -17,7 +17,6 @@ only if it is better there. The champion is returned.
 
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,9 +41,9 @@ from purectrl.control.promised_return import (
     rewards_states,
     time_mean,
 )
-from purectrl.control.termination import must_see_ends, without_unseen_ends
+from purectrl.control.termination import without_unseen_ends
 from purectrl.control.time_scales import estimate_rate, time_scales
-from purectrl.control.working_region import empty_region, normalization, working_region
+from purectrl.control.working_region import normalization, working_region
 from purectrl.core.errors import PlanningWarning
 from purectrl.core.keys import Key
 from purectrl.core.learner import Update
@@ -101,10 +100,6 @@ class FittedDynamics(Protocol):
         """What is wrong with the fit that led from `before` to `after`; empty if nothing is."""
         ...
 
-    def compile_ahead(self, model: Any) -> Iterator[None]:
-        """Compiles the programs of `fit`, one per step."""
-        ...
-
 
 @dataclass(frozen=True)
 class AutoLearner:
@@ -151,17 +146,6 @@ class AutoLearner:
             shortest = max(SHORTEST_NOISE * self.horizon, SHORTEST_STEPS * grid)
             noise = (1.0, 0.0, shortest, max(LONGEST_NOISE * self.horizon, LONGEST_STEPS * grid))
         return Plan(ExploringActor(state.actor, state.use_actor, *noise), None)
-
-    def compile_ahead(self, state: AutoState) -> Iterator[None]:
-        """Compiles the fit, a round of planning and an imagined episode."""
-        yield from self.dynamics.compile_ahead(state.model)
-        if must_see_ends(state.model):
-            return  # which programs plan depends on the data
-        yield self.planner.compile_ahead(state, empty_region(self.spec, self.capacity))
-        start = jnp.zeros(self.spec.state_dim)
-        how = self.plan, self.dynamics.integrate, state.model, state.actor
-        imagined_rewards.lower(*how, start, 1.0).compile()
-        yield
 
     def finished(self, state: AutoState) -> bool:
         """Whether nothing is left to learn."""

@@ -12,7 +12,7 @@ between measurements do not matter, so any sampler can be used. An environment i
 seconds and measures y = (x(t + dt) − x(t))/dt, which one Euler step of length dt inverts exactly.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from purectrl.control.divergence import check_loss, finite
 from purectrl.control.dynamics import Fit
-from purectrl.control.fit import compile_fit, fit_ensemble
+from purectrl.control.fit import fit_ensemble
 from purectrl.control.imagination import Region, mixture
 from purectrl.control.integrate import Integrator, euler
 from purectrl.control.mechanical import LEARNING_RATE_DECAY, NO_LIMIT
@@ -262,16 +262,6 @@ class BlackBoxDynamics:
         structure = StateStructure.of(data.x[:n], data.y[:n])
         task = LearnedTask(rewards, worst, best, begins, count, ends, structure, ending, jnp.asarray(2 * best - high))
         return Fit(BlackBoxModel(drift, task), info | found)
-
-    def compile_ahead(self, model: BlackBoxModel) -> Iterator[None]:
-        """Compiles the fits of drift and reward, whose arguments have the same shapes at every update."""
-        d, k, settings = self.spec.state_dim, self.spec.control_dim, self.settings
-        rates = settings.learning_rate, settings.learning_rate / LEARNING_RATE_DECAY
-        for name, networks, outputs in (("rates", model.rates, d), ("rewards", model.task.rewards, 1)):
-            if isinstance(networks, Networks):
-                rows = [np.zeros((self.capacity, n), np.float32) for n in (d, k, outputs)]
-                data = (*rows, np.int32(0))
-                yield compile_fit(self.objectives[name], networks, data, settings.steps, *rates)
 
     @property
     def _ends_rewarded(self) -> bool:

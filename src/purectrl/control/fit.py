@@ -87,11 +87,6 @@ def fit_ensemble(
     return objective.resample(model, jax.random.fold_in(latent_key, steps)), total / jnp.maximum(counted, 1)
 
 
-def compile_fit(objective: Objective, model: Any, data: Any, steps: int, first: float, last: float) -> None:
-    """Compiles `fit_ensemble` for arguments of these types and shapes, without a step."""
-    fit_ensemble.lower(objective, model, jax.random.key(0), data, steps, first, last).compile()
-
-
 def cosine_decay(step: Array, steps: int | Array, first: float | Array, last: float | Array) -> Array:
     """The learning rate at `step`, from `first` at step 0 to `last` after `steps` steps.
 

@@ -1,6 +1,5 @@
 """The true equations in the place of a learned model."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -110,16 +109,12 @@ class KnownDynamics:
 
     def init(self, key: Key) -> EquationsModel:
         """The truth."""
-        return EquationsModel(jnp.asarray(1.0), self.system)  # of the same type as after a fit
+        return EquationsModel(jnp.ones(()), self.system)
 
     def fit(self, model: EquationsModel, seen: Measurements, which: Targets, first: bool, key: Key) -> Fit:
         """There is nothing to fit but the typical size of a reward."""
         size = 1.0 if seen.r is None else float(np.sqrt(np.mean(np.square(seen.r[seen.valid]))))
         return Fit(EquationsModel(jnp.asarray(size if size > 0 else 1.0), self.system), {})
-
-    def compile_ahead(self, model: EquationsModel) -> Iterator[None]:
-        """There is nothing to compile."""
-        yield from ()
 
     def check_fit(self, before: Any, after: Any, seen: Measurements) -> str:
         """Nothing can be wrong."""

@@ -1,11 +1,9 @@
 """Dynamics of which dq/dt = v and the reward are known: networks for the accelerations, fitted to trajectories."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -13,14 +11,13 @@ from jax import Array
 from purectrl.control.divergence import check_loss, finite
 from purectrl.control.dynamics import Fit
 from purectrl.control.ensembles import MakeEnsemble, MechanicalEnsemble, noise_info
-from purectrl.control.fit import compile_fit, fit_ensemble
+from purectrl.control.fit import fit_ensemble
 from purectrl.control.imagination import Region
 from purectrl.control.integrate import Integrator
 from purectrl.control.monitor import CusumMonitor, start_monitor, update_monitor
 from purectrl.control.settings import FitSettings
 from purectrl.control.trajectories import (
     Pairs,
-    Sequences,
     TrajectoryLoss,
     error_scale,
     mean_loss,
@@ -109,17 +106,6 @@ class MechanicalDynamics:
         last = rate / LEARNING_RATE_DECAY
         model, loss = fit_ensemble(objective, model, jax_key(key.child("fit")), data, steps, rate, last)
         return Fit(model, {"fit_loss": float(loss), **noise_info(model)})
-
-    def compile_ahead(self, model: MechanicalEnsemble) -> Iterator[None]:
-        """Compiles the fit to trajectories, whose arguments have the same shapes at every update."""
-
-        def data() -> Sequences:
-            x, u, gaps = (jnp.zeros((self.capacity, n)) for n in (self.system.state_dim, self.system.control_dim, 1))
-            return Sequences(x, u, gaps, jnp.zeros(self.capacity, jnp.int32), jnp.zeros((), jnp.int32))
-
-        rate = self.settings.learning_rate
-        rates = rate, rate / LEARNING_RATE_DECAY
-        yield compile_fit(self.objective, model, jax.eval_shape(data), self.settings.steps, *rates)
 
     def check_fit(self, before: MechanicalEnsemble, after: MechanicalEnsemble, seen: Measurements) -> str:
         """Compares the loss with those of the previous model and of zero acceleration."""

@@ -105,7 +105,7 @@ class RoundPlanner:
         rises. With patience, a round continues from the last networks, and the rounds end only with a good policy: a
         swing-up in several swings is found after rounds in which the return falls.
         """
-        scales = self._scales(state.rate)
+        scales = TimeScales(*map(jnp.asarray, time_scales(self.settings, state.rate, self.time_grid)))
         best, before, flat, good = None, None, 0, False
         rounds = PATIENCE * self.settings.rounds if patient else self.settings.rounds
         for number in range(rounds):
@@ -124,16 +124,6 @@ class RoundPlanner:
                 return best, Outcome(True, good, number + 1)
         assert best is not None
         return best, Outcome(patient, good, rounds)
-
-    def _scales(self, rate: float) -> TimeScales:
-        """The times that follow from ρ, as arrays."""
-        return TimeScales(*map(jnp.asarray, time_scales(self.settings, rate, self.time_grid)))
-
-    def compile_ahead(self, state: AutoState, region: PlanRegion) -> None:
-        """Compiles a round for a state and a region of these shapes."""
-        networks, key = (state.model, state.actor, state.critic), jax_key(Key.from_seed(0))
-        times = state.feature_mean, self._scales(rate=1.0)
-        plan_round.lower(self.settings, self.integrate, *networks, *times, region, (key, key)).compile()
 
     def good(self, state: AutoState, test: ImaginedTest) -> bool:
         """Whether no imagined episode ends far from the highest reward."""

@@ -175,14 +175,9 @@ def earned(
     return rewards * alive.after + ending / task.reward_unit * (alive.before - alive.after)
 
 
-def must_see_ends(model: Any) -> bool:
-    """Whether it depends on the data if the model has a classifier to plan with: no function is known."""
-    ends: TerminalStates | None = getattr(model.task, "ends", None)
-    return ends is not None and ends.spec.terminated is None
-
-
 def without_unseen_ends(model: Any, seen: Measurements) -> Any:
     """The model to plan in: without a classifier as long as no episode has terminated and no function is known."""
-    if not must_see_ends(model) or seen.terminated.any():
+    ends: TerminalStates | None = getattr(model.task, "ends", None)
+    if ends is None or ends.spec.terminated is not None or seen.terminated.any():
         return model
     return eqx.tree_at(lambda model: model.task.ends, model, None)

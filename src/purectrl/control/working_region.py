@@ -74,13 +74,6 @@ def working_region(
     return PlanRegion(*map(jnp.asarray, (*arrays, np.float32(length), np.float32(end))))
 
 
-def empty_region(spec: StateSpec, capacity: int) -> PlanRegion:
-    """A region of the same shapes, in which all numbers are zero."""
-    shapes = (capacity, spec.state_dim), (), (spec.state_dim,), (GOALS, spec.state_dim), (spec.state_dim,), (), ()
-    arrays = [np.zeros(shape, np.float32) for shape in shapes]
-    return PlanRegion(*map(jnp.asarray, arrays))._replace(size=jnp.asarray(np.int32(0)))
-
-
 def rewarded_ends(seen: Measurements, model: ImaginationModel) -> np.ndarray | None:
     """The last states before episodes terminated [n, d], if that was rewarded more than any other step; else None."""
     task = model.task

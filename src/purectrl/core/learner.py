@@ -1,6 +1,6 @@
 """What a learner is, its optional capabilities, and what the loop passes from step to step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -76,19 +76,6 @@ class SelfEnding(Protocol):
 
     def finished(self, state: Any) -> bool:
         """Whether nothing is left to learn; asked after every step, and nothing is updated once it is true."""
-        ...
-
-
-@runtime_checkable
-class AheadCompiler(Protocol):
-    """Optional capability: compiling what later updates execute while the first episodes are measured."""
-
-    def compile_ahead(self, state: Any) -> Iterator[None]:
-        """Compiles one program per step, in the order in which a run needs them.
-
-        The runner takes the steps on another thread, and no more of them once the run has ended. Only the shapes of `state`
-        matter, and no result of the run may depend on whether anything was compiled.
-        """
         ...
 
 

@@ -141,10 +141,6 @@ class ContinuousProblem(StateProblem):
         seen = with_aborts(seen, self.abort_reward)
         return Evaluation(evaluation_metrics(seen, self.horizon, self.abort_reward), seen.first(SHOWN_EPISODES), labels)
 
-    def compile_evaluation(self, plan: Plan) -> None:
-        """Compiles the evaluation of plans like this one, by simulating it once."""
-        self.evaluation(plan, Key.from_seed(0), self.eval_episodes)
-
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
         """One episode as `picture` draws it: a GIF, an MP4 if ffmpeg is installed, and a picture."""
         if self.picture is None:

@@ -84,10 +84,6 @@ class MechanicalProblem(StateProblem):
         seen = self._evaluation(key, without_noise(plan), evaluation_times(episodes))
         return Evaluation(evaluation_metrics(seen), seen.first(SHOWN_EPISODES))
 
-    def compile_evaluation(self, plan: Plan) -> None:
-        """Compiles the evaluation of plans like this one, by simulating it once."""
-        self.evaluation(plan, Key.from_seed(0), self.eval_episodes)
-
     def video(self, plan: Plan, key: Key, directory: Path) -> list[Path] | None:
         """The first ten seconds of one episode: a GIF, an MP4 if ffmpeg is installed, and a picture."""
         if self.system.links is None:

@@ -18,7 +18,6 @@ from purectrl.core.learner import RestorationCheck, State
 from purectrl.core.loop import Loop
 from purectrl.core.plan import Plan
 from purectrl.core.problem import Problem
-from purectrl.runs.ahead import compiling_ahead, programs
 from purectrl.runs.directory import check_free, read_config, read_records, read_summary, verify_finished, with_trust
 from purectrl.runs.episodes import EVALUATION, write_episodes
 from purectrl.runs.memory import require_memory, require_update_memory
@@ -260,12 +259,7 @@ def _drive(
     state = book_seconds(state)
     if live is not None:
         live.catch_up(store.records())
-    ahead = None if loop.finished(state) else programs(problem, loop, state.learner)
-    with (
-        graceful_shutdown() as stopped,
-        progress(label, loop.oracle.budget.measurements, quiet) as show,
-        compiling_ahead(ahead),
-    ):
+    with graceful_shutdown() as stopped, progress(label, loop.oracle.budget.measurements, quiet) as show:
         show(state.ledger)
         over = lambda: max_seconds is not None and time.perf_counter() - start >= max_seconds  # noqa: E731
         while not (loop.finished(state) or _any_process(problem, bool(stopped) or over())):
