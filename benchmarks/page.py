@@ -212,7 +212,7 @@ def against_enode(values: dict[str, Any]) -> str:
         [
             "## Time to a solved Pendulum beside ENODE's released program",
             "",
-            f"Our side is the whole process of `purectrl run pendulum --algorithm {values['algorithm']}`, seeds "
+            f"Our side is the whole process of `purectrl run pendulum --algorithm {values['algorithm']} --out DIR`, seeds "
             f"{', '.join(map(str, values['seeds']))}; {solved} of {2 * len(values['seeds'])} runs ended with a solved "
             "problem. **The reference was not run to its end.** Its program was written again from its settings. In the "
             f"four rounds that it needs it makes {made['fit']:,} steps of its fit and {made['policy']:,} of its policy; "

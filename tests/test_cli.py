@@ -100,7 +100,7 @@ WRONG = [
         [*SEIKO, "--learner.reward-model.uncertainty", "greedy", "--learner.reward-model.bonus-scale", "4"],
         "has no effect: uncertainty = greedy has no bonus",
     ),
-    (["paper", "prop2-independency", "--out", "OUT", "--workers", "2"], "--workers has no effect: prop2-independency"),
+    (["paper", "thm1-quotient", "--out", "OUT", "--workers", "2"], "--workers has no effect: thm1-quotient"),
     # environments
     *[
         ([*GYM, "--env", name], message)

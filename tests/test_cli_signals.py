@@ -205,7 +205,7 @@ store.Store.create = create
         (["evaluate", "WHOLE", "--episodes", "5"], "purectrl.runs.runner:write_json"),
         (["report", "WHOLE", "--out", "NEW/report.html"], "purectrl.report.page:write_atomically"),
         (["report", "WHOLE", "--out", "NEW/report.html"], "purectrl.core.io:sync_directory"),
-        (["paper", "prop2-independency", "--out", "NEW"], "purectrl.paper:compute_missing"),
+        (["paper", "thm1-quotient", "--out", "NEW"], "purectrl.paper:compute_missing"),
     ],
 )
 def test_what_is_being_written_is_removed(tmp_path, whole, command, place):
@@ -217,7 +217,7 @@ def test_what_is_being_written_is_removed(tmp_path, whole, command, place):
     before = left_in(whole)
     stopped(on_call(place, signal.SIGTERM), *[places.get(word, word) for word in command])
     assert ".part" not in " ".join(left_in(tmp_path))
-    assert set(left_in(tmp_path)) <= {"new", "report.html", "prop2-independency"}
+    assert set(left_in(tmp_path)) <= {"new", "report.html", "thm1-quotient"}
     assert left_in(whole) in (before, sorted([*before, "evaluation.json"]))
 
 
