@@ -46,6 +46,7 @@ class LabelServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # with the default of five, connections that are made at the same time are reset
 
     def __init__(self, queue: LabelQueue, question: str = "How good is this image?", port: int = 0) -> None:
         require(0 <= port < 2**16, f"port: must be between 0 (a free one) and 65535, not {port}")
