@@ -168,6 +168,20 @@ def test_a_fit_changes_what_it_is_told_to(data):
     assert np.allclose([model.task.worst, model.task.best], [data.r.min(), data.r.max()])
 
 
+def test_a_fit_of_more_data_takes_as_many_steps_as_its_epochs_ask_for(data):
+    """With a batch of all measurements, eight passes are eight steps; four are set."""
+    few = replace(DYNAMICS.settings, batch_size=data.total)
+    rates = [
+        replace(DYNAMICS, settings=settings)
+        .fit(DYNAMICS.init(Key.from_seed(0)), data, Targets.DRIFT, True, Key.from_seed(1))
+        .model.rates.layers[0]
+        .weight
+        for settings in (replace(few, epochs=8), replace(few, steps=8), few)
+    ]
+    assert np.array_equal(rates[0], rates[1])
+    assert not np.array_equal(rates[0], rates[2])
+
+
 def test_the_reward_for_reaching_a_goal_is_a_number_of_its_own_and_imagination_begins_near_it():
     """Each step costs 0.1; every other episode of 10 terminates in its 6th, for a reward of 50."""
     generator, episodes, m = np.random.default_rng(3), 4, 10

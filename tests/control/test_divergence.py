@@ -51,6 +51,21 @@ def fitted(data):
     return start, train(start), train
 
 
+def test_a_fit_of_more_data_takes_as_many_steps_as_its_epochs_ask_for(data):
+    """With a batch of all sub-sequences, eight passes are eight steps; four are set."""
+    size = int(sequences(data, FIT.sequence_length, DYNAMICS.pairs, data.t.size).size)
+    few = replace(FIT, gradient_matching_steps=0, steps=4, batch_size=size)
+    fits = [
+        replace(DYNAMICS, settings=settings).fit(
+            DYNAMICS.init(Key.from_seed(0)), data, Targets.BOTH, True, Key.from_seed(1)
+        )
+        for settings in (replace(few, epochs=8), replace(few, steps=8), few)
+    ]
+    weights = [fit.model.layers[0].weight for fit in fits]
+    assert np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+
+
 def test_a_healthy_fit_passes_the_first_time_and_later(data, fitted):
     start, good, train = fitted
     assert DYNAMICS.check_fit(start, good, data) == ""

@@ -6,6 +6,7 @@ The control is held for `dt` seconds. Every step is one measurement and one epis
 counts both, and `env.unwrapped.prices.utility(...)` charges for them.
 """
 
+from collections import deque
 from typing import Any
 
 import gymnasium
@@ -70,7 +71,7 @@ class StateEnv(gymnasium.Env):
         self._initial, self._advance, self._features = _compiled(problem, dt)
         self._x, self._step = np.zeros(spec.state_dim, np.float32), 0
         self.render_mode, self._shown = render_mode, None
-        self._path: list[tuple[np.ndarray, np.ndarray]] = []
+        self._path: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=1 + round(WINDOW / dt))
         self.metadata = {**self.metadata, "render_fps": max(1, round(1 / dt))}
         if render_mode is not None:
             if not isinstance(spec.mechanics, MechanicalSystem):
@@ -83,7 +84,8 @@ class StateEnv(gymnasium.Env):
         super().reset(seed=seed)
         bits = int.from_bytes(self.np_random.bytes(16), "little")
         self._x, self._step = np.asarray(self._initial(jax_key(Key(bits)))), 0
-        self._path = [(self._x, np.zeros(self.problem.spec.control_dim, np.float32))]
+        self._path.clear()
+        self._path.append((self._x, np.zeros(self.problem.spec.control_dim, np.float32)))
         self.ledger = self.ledger._replace(rollouts=self.ledger.rollouts + 1)
         return self._observe(), {"state": self._x.copy()}
 
@@ -94,7 +96,7 @@ class StateEnv(gymnasium.Env):
         u = np.asarray(self.problem.spec.unscale_control(jnp.asarray(scaled)))
         x, reward = self._advance(self._x, u)
         self._x, self._step = np.asarray(x), self._step + 1
-        self._path = [*self._path[-round(WINDOW / self.dt) :], (self._x, u)]
+        self._path.append((self._x, u))
         self.ledger = self.ledger._replace(measurements=self.ledger.measurements + 1)
         truncated = self._step >= self._steps
         final = self.problem.spec.terminal_reward
